@@ -1,0 +1,209 @@
+"""The fidelity verdict: whether a run's numbers can be trusted on this machine, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.measure.paths import Conservation, PathCheck
+from fabric_emu.measure.record import Record
+from fabric_emu.measure.reordering import count_inversions
+from fabric_emu.model.topology import PATH_STAMPS, Topology
+
+SERVICE_TOLERANCE = 0.02
+BUSY_LIMIT = 0.9
+
+QUEUE_SHARE = 0.25
+"""A late sender makes up for it with a burst; a burst of this share of a queue does no harm."""
+
+_SATURATED = 1.02
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of the verdict.
+
+    Attributes:
+        name: what was checked.
+        measured, limit: figures; ``measured`` within ``limit`` is ``ok``.
+        ok: whether the check holds.
+        reason: what a failure means, in a sentence.
+    """
+
+    name: str
+    measured: float
+    limit: float
+    ok: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The verdict of one run.
+
+    Attributes:
+        checks: all of them, failed or not.
+    """
+
+    checks: tuple[Check, ...]
+
+    @property
+    def trustworthy(self) -> bool:
+        """True when every check holds."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the run is doubtful; empty when it is not."""
+        return [check.reason for check in self.checks if not check.ok]
+
+
+def base_rtt_s(topology: Topology, frame_bytes: int) -> float:
+    """Return a round trip's time in an empty fabric, from serialisation alone.
+
+    A full frame there and an acknowledgement, whose time is neglected, back.
+
+    Args:
+        topology: the fabric.
+        frame_bytes: of the frame there.
+    """
+    hosts = 2 * frame_bytes * 8 / topology.host_rate_bps
+    between = 2 * (topology.tiers - 1) * frame_bytes * 8 / topology.link_rate
+    return hosts + between
+
+
+def judge_fidelity(
+    record: Record,
+    packets: Conservation,
+    paths_agree: bool,
+    prediction: PathCheck | None,
+    offered: NDArray[np.float64],
+    frame_bytes: int,
+) -> Fidelity:
+    """Return the verdict on a run.
+
+    Args:
+        record: the run.
+        packets: where its packets went.
+        paths_agree: whether switches and receivers agree on the paths.
+        prediction: prediction against measurement; None when none was offered.
+        offered: (ports,) offered loads.
+        frame_bytes: of the workload's frames.
+    """
+    return Fidelity(
+        tuple(
+            _checks(record, packets, paths_agree, prediction, offered, frame_bytes),
+        )
+    )
+
+
+def _checks(
+    record: Record,
+    packets: Conservation,
+    paths_agree: bool,
+    prediction: PathCheck | None,
+    offered: NDArray[np.float64],
+    frame_bytes: int,
+) -> Iterable[Check]:
+    missing = abs(packets.unaccounted)
+    yield Check(
+        "conservation",
+        missing,
+        0,
+        missing == 0,
+        f"{missing} packets are neither delivered, dropped by a named reason, trimmed nor queued",
+    )
+    outside = record.senders.ring_dropped
+    yield Check(
+        "drops outside the fabric",
+        outside,
+        0,
+        outside == 0,
+        f"{outside} packets were lost in full receive rings, not in the fabric",
+    )
+    late = record.senders.lag_s[1]
+    allowed = max(base_rtt_s(record.topology, frame_bytes), QUEUE_SHARE * record.queue_s)
+    yield Check(
+        "sender lag p99",
+        late,
+        allowed,
+        late <= allowed,
+        f"senders were {late * 1e3:.2f} ms late (p99), over {allowed * 1e3:.2f} ms: packets "
+        "bunched up as the workload did not ask; this machine is too busy or the rate too high",
+    )
+    short = packets.scheduled - packets.sent
+    yield Check(
+        "offered load sent",
+        packets.sent / max(packets.scheduled, 1),
+        1 - 1e-3,
+        short <= 1e-3 * packets.scheduled or _over_line_rate(record),
+        f"{short} of {packets.scheduled} packets were never sent: the senders fell behind",
+    )
+    busy = record.senders.busy
+    yield Check(
+        "worker busy share",
+        busy,
+        BUSY_LIMIT,
+        busy <= BUSY_LIMIT,
+        f"a NIC worker was busy {busy:.0%} of its time: this machine cannot carry the rate",
+    )
+    yield _service(record, offered)
+    yield _order(record)
+    yield Check(
+        "paths agree",
+        float(paths_agree),
+        1,
+        paths_agree,
+        "switches and receivers counted different packets on the paths",
+    )
+    if prediction is not None:
+        checked = int(prediction.checked.sum())
+        matched = int(prediction.matched.sum())
+        yield Check(
+            "predicted paths",
+            matched,
+            checked,
+            matched == checked,
+            f"{checked - matched} of {checked} queue pairs did not take the predicted path",
+        )
+
+
+def _over_line_rate(record: Record) -> bool:
+    """Tell whether the workload asks more of a host link than it carries; then some never go."""
+    host_load = record.senders.scheduled * record.payload_bytes * 8 / record.window_s
+    hosts = len(np.unique(record.pairs.source)) * record.topology.planes
+    return host_load > hosts * record.topology.host_rate_bps
+
+
+def _service(record: Record, offered: NDArray[np.float64]) -> Check:
+    """Saturated ports must serve at their rate."""
+    saturated = (offered > _SATURATED) & ~np.isnan(record.service)
+    service = record.service[saturated]
+    worst = float(np.abs(service - 1).max()) if len(service) else 0.0
+    return Check(
+        "service of saturated ports",
+        worst,
+        SERVICE_TOLERANCE,
+        worst <= SERVICE_TOLERANCE,
+        f"a saturated port served {worst:.1%} off its configured rate",
+    )
+
+
+def _order(record: Record) -> Check:
+    """Packets of one queue pair and path must arrive in the order they were sent."""
+    arrivals = record.arrivals
+    known = arrivals.queue_pair >= 0
+    group = arrivals.queue_pair[known] * (PATH_STAMPS + 1) + arrivals.path_stamp[known]
+    # With parallel links a stamp stands for several paths, unless every queue pair keeps to one.
+    comparable = record.topology.links_per_pair == 1 or bool(record.pairs.source_port.all())
+    inversions = count_inversions(group, arrivals.psn[known]) if comparable else 0
+    return Check(
+        "order on one path",
+        inversions,
+        0,
+        inversions == 0,
+        f"{inversions} packets overtook others on the same path: the emulator reordered them",
+    )

@@ -1,0 +1,150 @@
+"""Paths: conservation of packets, bytes per path from both ends, prediction against measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.measure.record import Record
+from fabric_emu.model.topology import PATH_STAMPS, Role, Topology
+
+
+@dataclass(frozen=True)
+class Conservation:
+    """Where every packet went.
+
+    Attributes:
+        scheduled: asked for by the workload.
+        sent: handed to the kernel; equals delivered + dropped + trimmed + queued when the run
+            is sound.
+        delivered: read from the receive rings.
+        dropped: by reason.
+        trimmed: cut to their headers.
+        queued: left in a ring or a port's queue at the end.
+        unaccounted: what is missing from the equation; 0 in a sound run.
+    """
+
+    scheduled: int
+    sent: int
+    delivered: int
+    dropped: dict[str, int]
+    trimmed: int
+    queued: int
+    unaccounted: int
+
+
+def conservation(record: Record, reasons: Mapping[str, int]) -> Conservation:
+    """Account for every packet of a run.
+
+    Args:
+        record: the run.
+        reasons: names of the drop reasons and their columns.
+    """
+    senders, ports = record.senders, record.ports
+    sent = int(senders.sent.sum())
+    delivered = int(np.count_nonzero(record.arrivals.queue_pair >= 0))
+    dropped = {
+        name: int(ports["dropped_packets"][:, column].sum()) for name, column in reasons.items()
+    }
+    dropped["receive_ring"] = senders.ring_dropped
+    dropped = {name: count for name, count in dropped.items() if count}
+    link_down = ports["dropped_packets"][:, reasons["link_down"]] if "link_down" in reasons else 0
+    waiting = ports["enqueued_packets"] - ports["departed_packets"] - link_down
+    queued = int(waiting.astype(np.int64).sum()) + senders.unsent
+    trimmed = int(ports["trimmed_packets"].sum())
+    missing = sent - delivered - sum(dropped.values()) - trimmed - queued
+    return Conservation(senders.scheduled, sent, delivered, dropped, trimmed, queued, missing)
+
+
+def delivered_by_path(record: Record) -> NDArray[np.int64]:
+    """Return (queue pairs, PATH_STAMPS + 1) packets received by path stamp; 0: within a leaf."""
+    arrivals = record.arrivals
+    known = arrivals.queue_pair >= 0
+    index = arrivals.queue_pair[known] * (PATH_STAMPS + 1) + arrivals.path_stamp[known]
+    size = len(record.pairs) * (PATH_STAMPS + 1)
+    return np.bincount(index, minlength=size).reshape(-1, PATH_STAMPS + 1)
+
+
+def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
+    """Tell whether switches and receivers counted the same packets on every path.
+
+    Packets of a queue pair that a stamping switch sent down a path are those received with its
+    stamp and those dropped after it, which carry some stamp: so no path may show more received
+    than sent, and all together exactly the later drops.
+
+    Args:
+        record: the run.
+        stamps: (ports,) what each port writes.
+    """
+    passed = record.flow_ports["offered_packets"] - record.flow_ports["dropped_packets"]
+    later = record.flow_ports["dropped_packets"].astype(np.int64) * _after_stamp(record.topology)
+    first = _stamps_first(record.topology, stamps)
+    sent = np.zeros((len(record.pairs), PATH_STAMPS + 1), np.int64)
+    for stamp in np.unique(stamps[first]):
+        sent[:, stamp] = passed[:, first & (stamps == stamp)].astype(np.int64).sum(axis=1)
+    received = delivered_by_path(record)
+    received[:, 0] = 0
+    left = sent - received
+    in_ring = record.senders.ring_dropped
+    missing = int(left.sum() - later.sum())
+    # A packet stamped by a super-spine passes a spine of its pod, which leaves the stamp alone;
+    # drops on that spine's port come after the stamp as well.
+    return bool((left >= 0).all()) and 0 <= missing <= in_ring
+
+
+def _stamps_first(topology: Topology, stamps: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return (ports,) whether a port is where packets get the stamp they arrive with."""
+    first = stamps != 0
+    if topology.tiers == 3:
+        # Traffic within a pod is stamped by spines; theirs cannot be told from what super-spines
+        # stamped before, so only the latter are compared.
+        for link in topology.links:
+            if link.upper.role is Role.SPINE:
+                first[link.down_port] = False
+    return first
+
+
+def _after_stamp(topology: Topology) -> NDArray[np.int64]:
+    after = np.zeros(2 * len(topology.links), np.int64)
+    for link in topology.links:
+        if link.lower.role is Role.HOST or (topology.tiers == 3 and link.upper.role is Role.SPINE):
+            after[link.down_port] = 1
+    return after
+
+
+@dataclass(frozen=True)
+class PathCheck:
+    """Prediction against measurement.
+
+    Attributes:
+        matched: (queue pairs,) bool; False also for those that sent nothing.
+        checked: (queue pairs,) bool, those that sent something.
+    """
+
+    matched: NDArray[np.bool_]
+    checked: NDArray[np.bool_]
+
+
+def check_prediction(record: Record) -> PathCheck:
+    """Compare the ports that counted each queue pair with those predicted.
+
+    A queue pair whose packets were all dropped on the way is compared as far as it got.
+    """
+    assert record.predicted is not None
+    seen = record.flow_ports["offered_packets"] > 0
+    dropped_all = record.flow_ports["offered_packets"] == record.flow_ports["dropped_packets"]
+    expected = np.zeros_like(seen)
+    rows = np.arange(len(record.pairs))
+    alive = np.ones(len(rows), bool)
+    for hop in range(record.predicted.shape[1]):
+        port = record.predicted[:, hop]
+        there = alive & (port >= 0)
+        expected[rows[there], port[there]] = True
+        ended = there.copy()
+        ended[there] = (seen & dropped_all)[rows[there], port[there]]
+        alive &= ~ended
+    checked = record.senders.sent > 0
+    return PathCheck((seen == expected).all(axis=1) & checked, checked)

@@ -1,0 +1,84 @@
+"""The record of one run, as plain arrays: everything the measures read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.model.queue_pair import QueuePairs
+from fabric_emu.model.topology import Topology
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Every RoCEv2 packet that reached a host's receive ring, in order of arrival per host.
+
+    Attributes:
+        queue_pair: (n,) int64 row of the queue pair; -1 for one of no flow of the run.
+        psn: (n,) int64, 24 bits.
+        source_port: (n,) uint16.
+        path_stamp: (n,) uint8.
+        frame_bytes: (n,) int64.
+        send_ns, arrival_ns: (n,) int64, CLOCK_REALTIME.
+    """
+
+    queue_pair: NDArray[np.int64]
+    psn: NDArray[np.int64]
+    source_port: NDArray[np.uint16]
+    path_stamp: NDArray[np.uint8]
+    frame_bytes: NDArray[np.int64]
+    send_ns: NDArray[np.int64]
+    arrival_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Senders:
+    """What the NIC workers did.
+
+    Attributes:
+        scheduled: packets the workload asked for.
+        sent: (queue pairs,) int64, handed to the kernel.
+        unsent: of those, still in a transmit ring at the end.
+        ring_dropped: frames lost in full receive rings.
+        lag_s: p50, p99 and max of how late packets were handed over.
+        busy: largest share of its time that a worker spent working.
+    """
+
+    scheduled: int
+    sent: NDArray[np.int64]
+    unsent: int
+    ring_dropped: int
+    lag_s: tuple[float, float, float]
+    busy: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run.
+
+    Attributes:
+        topology, pairs: what ran.
+        window_s: how long the hosts sent.
+        payload_bytes: of every packet.
+        queue_s: time the shortest switch queue takes to empty when full.
+        ports: (ports,) structured counters at the end; see ``switch.ports``.
+        flow_ports: (queue pairs, ports) structured counters at the end.
+        service: (ports,) share of its rate at which each port sent while all hosts were sending.
+        predicted: (queue pairs, hops) ports of the predicted path, -1 at the end; None when the
+            scheme is not hashed or predictions are not offered.
+        senders, arrivals: what the NICs saw.
+    """
+
+    topology: Topology
+    pairs: QueuePairs
+    window_s: float
+    payload_bytes: int
+    queue_s: float
+    ports: NDArray[np.void]
+    flow_ports: NDArray[np.void]
+    service: NDArray[np.float64]
+    predicted: NDArray[np.int32] | None
+    senders: Senders
+    arrivals: Arrivals

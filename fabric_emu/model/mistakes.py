@@ -1,0 +1,173 @@
+"""Mistakes in a scenario, said so that its writer can mend them."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from fabric_emu.errors import ScenarioError
+from fabric_emu.model.scenario import Scenario
+from fabric_emu.model.scheme import Scheme
+
+A_MAPPING = "a mapping (key: value lines)"
+
+_EXPECTED = {
+    "missing": "this key to be given",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "string_type": "text",
+    "model_type": A_MAPPING,
+    "model_attributes_type": A_MAPPING,
+    "dict_type": A_MAPPING,
+    "tuple_type": "a list",
+    "greater_than": "a number over {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "a number under {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "too_short": "{min_length} or more entries",
+    "string_too_short": "text of {min_length} or more characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text matching {pattern}",
+    "finite_number": "a finite number",
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the values of a scenario were written: in a line of the file, or in an override.
+
+    Attributes:
+        name: of the file, as messages give it.
+        tree: the file as YAML nodes, which know their lines.
+        overridden: the paths that overrides have set.
+    """
+
+    name: str
+    tree: yaml.Node | None
+    overridden: list[tuple[str, ...]] = field(default_factory=list)
+
+    def place(self, loc: Sequence[int | str], shown: str) -> str:
+        """Say where ``loc`` was written; ``shown`` is the path that stands beside a line."""
+        line, in_file = _find(self.tree, loc)
+        steps = tuple(map(str, loc))
+        for path in reversed(self.overridden):
+            made_by_it = not in_file and path[: len(steps)] == steps
+            if steps == path or made_by_it:
+                return f"--set {'.'.join(path)}"
+            if steps[: len(path)] == path:
+                return line_place(f"--set {'.'.join(path)}", None, shown)
+        return line_place(self.name, line, shown)
+
+
+def mistake(error: ErrorDetails, origin: Origin) -> ScenarioError:
+    """Return what pydantic found as the sentence to print."""
+    loc = tuple(error["loc"])
+    kind = error["type"]
+    value: Any = error["input"]
+    hint = ""
+    if kind == "extra_forbidden":
+        known = _known_keys(loc[:-1])
+        hint = did_you_mean(str(loc[-1]), known)
+        place = origin.place(loc, _dotted(loc[:-1]))
+        return ScenarioError(place, loc[-1], f"one of the keys {', '.join(known)}", hint)
+    if kind == "value_error":
+        expected = str(error["ctx"]["error"])
+    elif kind in _EXPECTED:
+        expected = _EXPECTED[kind].format(**error.get("ctx", {}))
+    else:
+        expected = error["msg"]
+    if kind == "missing":
+        value = None
+    if isinstance(value, str):
+        hint = did_you_mean(value, _words(loc, expected))
+    if isinstance(value, dict | list | BaseModel):
+        value = short(value)
+        key, colon, rest = expected.partition(": ")
+        if kind == "value_error" and colon and key in _known_keys(loc):
+            expected, loc = rest, (*loc, key)
+            value = _value_at(error["input"], key)
+    return ScenarioError(origin.place(loc, _dotted(loc)), short(value), expected, hint)
+
+
+def short(value: Any) -> Any:
+    """Return what an error is to quote of a value."""
+    if isinstance(value, dict | list | BaseModel):
+        return "this section"
+    if isinstance(value, str) and len(value) > 60:
+        return value[:57] + "..."
+    return value
+
+
+def _value_at(section: Any, key: str) -> Any:
+    value = section.get(key) if isinstance(section, dict) else None
+    return value if isinstance(value, str | int | float) else "this section"
+
+
+def did_you_mean(value: str, known: Iterable[str]) -> str:
+    """Return the question with the known word that a misspelt one most resembles, or nothing."""
+    near = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def _words(loc: tuple[int | str, ...], expected: str) -> list[str]:
+    """Return the words that would have been accepted."""
+    if loc and loc[0] == "schemes":
+        return [word.replace("Nqp", "4qp") for word in Scheme.names()]
+    return [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+
+
+def _known_keys(loc: Sequence[int | str]) -> list[str]:
+    """Return the keys the section at ``loc`` accepts, walking the models' annotations."""
+    model: Any = Scenario
+    for step in loc:
+        if isinstance(step, int):
+            continue
+        model = model.model_fields[step].annotation
+        while not (isinstance(model, type) and issubclass(model, BaseModel)):
+            args = [a for a in typing.get_args(model) if a is not Ellipsis and a is not type(None)]
+            if not args:
+                return []
+            model = args[0]
+    return list(model.model_fields)
+
+
+def _find(tree: yaml.Node | None, loc: Sequence[int | str]) -> tuple[int | None, bool]:
+    """Return the line of the deepest part of ``loc`` that the file has, and if it has it all."""
+    node, line = tree, None
+    for step in loc:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            for key_node, value_node in node.value:
+                if key_node.value == str(step):
+                    found, line = value_node, key_node.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode):
+            found = dict(enumerate(node.value)).get(int(step) if str(step).isdigit() else -1)
+            line = found.start_mark.line + 1 if found else line
+        if found is None:
+            return line, False
+        node = found
+    return line, True
+
+
+def _dotted(loc: Sequence[int | str]) -> str:
+    text = ""
+    for step in loc:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def line_place(name: str, line: int | None, path: str) -> str:
+    """Return ``file:line: path``, without what is not known; an override has no lines."""
+    place = f"{name}:{line}" if line and not name.startswith("--set") else name
+    return f"{place}: {path}" if path else place

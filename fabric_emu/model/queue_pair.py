@@ -1,0 +1,66 @@
+"""Queue pairs: what a run's flows open, with the source ports that their seed gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.model.scheme import Nic
+from fabric_emu.model.workload import Flow
+
+QPN_BASE = 0x100
+"""Number of a run's first queue pair at its destination; the low ones are reserved."""
+
+FIRST_SOURCE_PORT, SOURCE_PORTS = 0xC000, 1 << 14
+"""UDP source ports that RoCEv2 uses: 14 bits of entropy."""
+
+
+@dataclass(frozen=True)
+class QueuePairs:
+    """Every queue pair of a run, one row each; its number is ``QPN_BASE`` + row.
+
+    Attributes:
+        flow: (n,) index of the flow it belongs to.
+        source, destination: (n,) 0-based host numbers.
+        plane: (n,).
+        family: (n,) 4 or 6.
+        source_port: (n,) uint16; 0 when the entropy changes from packet to packet.
+    """
+
+    flow: NDArray[np.int64]
+    source: NDArray[np.int64]
+    destination: NDArray[np.int64]
+    plane: NDArray[np.int64]
+    family: NDArray[np.int64]
+    source_port: NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+    @classmethod
+    def of(cls, flows: Sequence[Flow], nic: Nic, seed: int) -> QueuePairs:
+        """Return the queue pairs of flows; their source ports are drawn from the seed."""
+        flow = np.repeat(np.arange(len(flows)), nic.queue_pairs)
+        draw = np.random.default_rng([seed, 1])
+        last = FIRST_SOURCE_PORT + SOURCE_PORTS
+        ports = draw.integers(FIRST_SOURCE_PORT, last, len(flow), np.uint16)
+
+        def column(values: list[int]) -> NDArray[np.int64]:
+            return np.array(values, np.int64)[flow]
+
+        return cls(
+            flow,
+            column([f.source.number - 1 for f in flows]),
+            column([f.destination.number - 1 for f in flows]),
+            column([f.plane for f in flows]),
+            column([f.family for f in flows]),
+            ports if nic.entropy == "qp" else np.zeros_like(ports),
+        )
+
+    def groups(self) -> list[NDArray[np.intp]]:
+        """Return the rows of each (family, plane) in use."""
+        keys = self.family * 256 + self.plane
+        return [np.nonzero(keys == key)[0] for key in np.unique(keys)]

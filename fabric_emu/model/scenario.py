@@ -1,0 +1,78 @@
+"""Scenarios: topology, workload and schemes side by side, as one validated description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from fabric_emu.errors import ScenarioError
+from fabric_emu.model.expectation import BoundField
+from fabric_emu.model.fields import Description
+from fabric_emu.model.scheme import Scheme
+from fabric_emu.model.topology import PATH_STAMPS, Topology
+from fabric_emu.model.workload import OpenLoop
+
+
+def _scheme(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return Scheme.named(value)
+        except ScenarioError as error:
+            raise ValueError(error.expected) from None
+    return value
+
+
+SchemeField = Annotated[Scheme, BeforeValidator(_scheme, json_schema_input_type=str | Scheme)]
+
+
+class Scenario(Description):
+    """Everything that defines a run; a YAML file read with ``load_scenario``."""
+
+    title: str = Field(min_length=1, max_length=200)
+    claim: str = Field("", description="what the scenario is to show, in own words")
+    source: str = Field("", description="where the claim comes from")
+    topology: Topology = Topology()
+    workload: OpenLoop = OpenLoop()
+    schemes: tuple[SchemeField, ...] = Field(
+        (Scheme.named("ecmp"),), min_length=1, description="names, or NIC and switch composed"
+    )
+    seed: int = Field(1, ge=0, lt=2**32, description="of everything drawn at random")
+    hash_seeds: Literal["per-switch", "same"] = Field(
+        "per-switch", description="same: one hash seed everywhere, which shows polarisation"
+    )
+    expect: dict[str, dict[str, BoundField]] = Field(
+        {}, description="bounds by scheme and figure: expect.ecmp.efficiency: '< 0.99'"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [scheme.name for scheme in self.schemes]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"schemes: different names ({name} comes twice)")
+        for name in self.expect:
+            if name not in names:
+                raise ValueError(f"expect: names among the schemes {', '.join(names)}, not {name}")
+        return self
+
+    def check(self) -> None:
+        """Check what only topology and workload together can tell.
+
+        Raises:
+            ScenarioError: the workload does not fit the topology.
+        """
+        self.workload.expand(self.topology, self.seed)
+
+    def check_live(self) -> None:
+        """Check the limits of a live fabric, which predictions do not have.
+
+        Raises:
+            ScenarioError: more top switches than a path stamp can name.
+        """
+        self.check()
+        tops = self.topology.spines + self.topology.super_spines
+        if tops > PATH_STAMPS:
+            raise ScenarioError(
+                "topology.spines", tops, f"at most {PATH_STAMPS} spines and super-spines, run live"
+            )

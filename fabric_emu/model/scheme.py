@@ -1,0 +1,92 @@
+"""Schemes: how a NIC spreads its packets, times what the switches do with them."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from fabric_emu.errors import ScenarioError
+from fabric_emu.model.fields import Description, Size
+
+QUEUE_PAIRS_MAX = 256
+
+
+class Nic(Description):
+    """How a NIC chooses the entropy (UDP source port) of each packet.
+
+    ``qp``: one source port per queue pair, the same for its life; with several queue pairs a
+    flow's messages or packets go round robin over them. ``random``: a fresh random entropy value
+    for every packet. ``even``: entropy values chosen beforehand with the switches' own hash so
+    that every path gets the same number, used in a shuffled rotation.
+
+    Fidelity: a real MRC NIC learns from ECN, trims and losses which entropy values to leave out;
+    in an open loop nothing is learnt.
+    Source: OCP MRC 1.0 (entropy value modes GENERATED and EXPLICIT), UE specification 1.0.
+    """
+
+    entropy: Literal["qp", "random", "even"] = "qp"
+    queue_pairs: int = Field(1, ge=1, le=QUEUE_PAIRS_MAX, description="queue pairs of each flow")
+    round_robin: Literal["message", "packet"] = Field(
+        "message", description="what goes round robin over a flow's queue pairs"
+    )
+    entropy_values: int = Field(256, ge=1, le=4096, description="even: values of each flow")
+
+
+class Switch(Description):
+    """What the switches do.
+
+    ``ecmp`` leaves the choice of the next hop to the kernel's multipath hash.
+    """
+
+    policy: Literal["ecmp"] = "ecmp"
+    hash_policy: Literal[0, 1, 2, 3] = Field(
+        1, description="fib_multipath_hash_policy: 0 addresses, 1 five-tuple, 3 chosen fields"
+    )
+    hash_fields: int = Field(0x37, ge=1, le=0x3F, description="fib_multipath_hash_fields, policy 3")
+    drop_at: Size | None = Field(
+        None, description="queue limit of a port in bytes; 32 full frames when left out"
+    )
+
+
+class Scheme(Description):
+    """A NIC behaviour and a switch behaviour under one name."""
+
+    name: str = Field(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+    nic: Nic = Nic()
+    switch: Switch = Switch()
+
+    @property
+    def hashed(self) -> bool:
+        """True when every queue pair keeps to one path that the hash decides."""
+        return self.nic.entropy == "qp" and self.switch.policy == "ecmp"
+
+    @staticmethod
+    def named(name: str) -> Scheme:
+        """Return a scheme by its well-known name.
+
+        ``ecmp``, ``ecmp-4qp`` (any number of queue pairs), ``mrc`` (even spraying) and
+        ``mrc-random`` (a random entropy value per packet).
+
+        Raises:
+            ScenarioError: no scheme has this name.
+        """
+        if name in _NAMED:
+            return Scheme(name=name, nic=_NAMED[name])
+        match = re.fullmatch(r"ecmp-(\d{1,3})qp", name)
+        if match and 1 <= int(match[1]) <= QUEUE_PAIRS_MAX:
+            return Scheme(name=name, nic=Nic(queue_pairs=int(match[1])))
+        raise ScenarioError("scheme", name, f"one of {', '.join(Scheme.names())}")
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the well-known names; N stands for a number of queue pairs."""
+        return ["ecmp", "ecmp-Nqp", *sorted(_NAMED.keys() - {"ecmp"})]
+
+
+_NAMED = {
+    "ecmp": Nic(),
+    "mrc": Nic(entropy="even"),
+    "mrc-random": Nic(entropy="random"),
+}

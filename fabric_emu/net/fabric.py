@@ -1,0 +1,312 @@
+"""The live fabric: one owner of every namespace, link, route, shaper and program of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from fabric_emu.errors import FabricError
+from fabric_emu.model.queue_pair import QPN_BASE
+from fabric_emu.model.scheme import Scheme
+from fabric_emu.model.topology import Link, Node, Role, Topology, hash_seed, mac_address
+from fabric_emu.net import links, namespaces, shaping
+from fabric_emu.net.netlink import NetlinkSocket
+from fabric_emu.net.registry import IFINDEX_BLOCK, Lease
+from fabric_emu.net.routing import Routing
+from fabric_emu.switch.ports import PortConstants, PortTable
+
+if TYPE_CHECKING:
+    from fabric_emu.net.nodes import FabricNet
+
+QUEUE_PACKETS = 20_000
+"""Packets a shaper may hold: far more than ``drop_at``, so that the port's limit rules."""
+
+DROP_AT_SECONDS = 0.010
+"""Default queue limit of a switch port, as time at its rate."""
+
+CONTROL_DSCP = 48
+"""DSCP of control packets (acknowledgements, trimmed headers): class selector 6."""
+
+
+class Fabric:
+    """A running fabric, as a context manager.
+
+    Args:
+        topology: what to build.
+        scheme: what the switches do.
+        seed: the run's seed; every switch's hash seed derives from it.
+        hash_seeds: ``per-switch`` or ``same``.
+        queue_pairs: how many queue pairs get per-port counters; their numbers start at
+            ``QPN_BASE``.
+        shaped: False leaves the shapers out: links carry what the processors can.
+
+    Attributes:
+        ports: the port table, live.
+        namespace_fds: file descriptor of each node's namespace.
+        hash_seeds_set: whether this kernel took the hash seeds.
+
+    Fidelity: switches forward in the Linux kernel on shared processors; a hop takes a few
+    microseconds whatever the link rate stands for.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        scheme: Scheme | None = None,
+        *,
+        seed: int = 1,
+        hash_seeds: Literal["per-switch", "same"] = "per-switch",
+        queue_pairs: int = 1024,
+        shaped: bool = True,
+    ) -> None:
+        self.topology = topology
+        self.scheme = scheme or Scheme.named("ecmp")
+        self.seed = seed
+        self.hash_seeds = hash_seeds
+        self.queue_pairs = queue_pairs
+        self.shaped = shaped
+        self.namespace_fds: dict[str, int] = {}
+        self.hash_seeds_set = namespaces.has_sysctl(_SEED)
+        self.ports: PortTable
+        self.lease: Lease
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Build everything.
+
+        Raises:
+            HostUnfit: no root, no BPF, or the kernel lacks something.
+            CommandFailed: the kernel refused a request.
+        """
+        if 2 * len(self.topology.links) > IFINDEX_BLOCK:
+            raise FabricError(
+                f"{len(self.topology.links)} links: a live fabric has at most {IFINDEX_BLOCK // 2}"
+            )
+        with _released_on_failure(self._stack):
+            self._build()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free everything the fabric owns; a second call does nothing."""
+        with _uninterrupted():
+            self._stack.close()
+
+    # Building.
+
+    def _build(self) -> None:
+        topology = self.topology
+        namespaces.prepare()
+        _raise_file_limit(3 * len(topology.nodes) + 256)
+        self.lease = Lease.take()
+        self._stack.callback(self.lease.release)
+        base = self.lease.ifindex_base
+        self.ports = PortTable(
+            PortConstants(
+                ifindex_base=base,
+                port_count=2 * len(topology.links),
+                flow_count=self.queue_pairs,
+                qpn_base=QPN_BASE,
+                control_dscp=CONTROL_DSCP,
+                control_classid=shaping.CONTROL_CLASS,
+                data_classid=shaping.DATA_CLASS,
+            )
+        )
+        self._stack.callback(self.ports.close)
+        self._configure_ports()
+
+        sockets: dict[str, NetlinkSocket] = {}
+        with contextlib.ExitStack() as building:
+            building.enter_context(namespaces.restored())
+            self._make_namespaces(sockets, building)
+            self._make_links(sockets, base)
+            routing = Routing(topology, base, sockets.__getitem__)
+            for node in topology.nodes.values():
+                routing.addresses(node)
+            for link in topology.links:
+                routing.neighbours(link)
+            for node in topology.nodes.values():
+                routing.routes(node)
+                sockets[node.name].flush()
+
+    def _make_namespaces(
+        self, sockets: dict[str, NetlinkSocket], building: contextlib.ExitStack
+    ) -> None:
+        names = [self.namespace(node.name) for node in self.topology.nodes.values()]
+        self.lease.namespaces = names
+        self.lease.save()
+        for node, name in zip(self.topology.nodes.values(), names, strict=True):
+            fd = namespaces.create(name, lambda n=name: self._stack.callback(namespaces.remove, n))
+            self._stack.callback(os.close, fd)
+            self.namespace_fds[node.name] = fd
+            self._write_sysctls(node)
+            sock = NetlinkSocket(node.name)
+            building.callback(sock.close)
+            sockets[node.name] = sock
+            links.set_up(sock, 1, "loopback")
+
+    def _write_sysctls(self, node: Node) -> None:
+        switch = self.scheme.switch
+        forwards = node.role is not Role.HOST
+        settings: dict[str, object] = {
+            "net/ipv4/conf/all/rp_filter": 0,
+            "net/ipv4/conf/default/rp_filter": 0,
+            "net/ipv4/ip_forward": int(forwards),
+        }
+        if 6 in self.topology.families:
+            settings |= {
+                # Without link-local addresses nothing is sent that was not asked for.
+                "net/ipv6/conf/default/addr_gen_mode": 1,
+                "net/ipv6/conf/all/accept_ra": 0,
+                "net/ipv6/conf/default/accept_ra": 0,
+                "net/ipv6/conf/all/disable_ipv6": 0,
+                "net/ipv6/conf/default/disable_ipv6": 0,
+                "net/ipv6/conf/all/forwarding": int(forwards),
+            }
+        else:
+            settings |= {
+                "net/ipv6/conf/all/disable_ipv6": 1,
+                "net/ipv6/conf/default/disable_ipv6": 1,
+            }
+        if forwards:
+            for family in self.topology.families:
+                settings[f"net/ipv{family}/fib_multipath_hash_policy"] = switch.hash_policy
+                if switch.hash_policy == 3:
+                    settings[f"net/ipv{family}/fib_multipath_hash_fields"] = switch.hash_fields
+            if self.hash_seeds_set:
+                settings[_SEED] = hash_seed(self.seed, node, self.hash_seeds)
+        for path, value in settings.items():
+            if namespaces.has_sysctl(path) or not path.startswith("net/ipv6/conf"):
+                namespaces.write_sysctl(path, value)
+
+    def _make_links(self, sockets: dict[str, NetlinkSocket], base: int) -> None:
+        topology, fds = self.topology, self.namespace_fds
+        maker = next(iter(sockets.values()))
+        for link in topology.links:
+            pair = (fds[link.lower.name], fds[link.upper.name])
+            links.make(maker, link, base, pair, topology.mtu, QUEUE_PACKETS)
+        maker.flush()
+        ends = self._ends()
+        for name, own in ends.items():
+            namespaces.enter(fds[name])
+            offloads = links.Offloads()
+            try:
+                for _, interface, _ in own:
+                    offloads.set_for_order(interface)
+            finally:
+                offloads.close()
+        programs = self.ports.bpf.program_fds
+        frame = topology.mtu + 14
+        for name, own in ends.items():
+            sock = sockets[name]
+            for link, interface, port in own:
+                at_host = topology.nodes[name].role is Role.HOST
+                ingress = programs["host_ingress" if at_host else "port_ingress"]
+                if self.shaped:
+                    shaping.shape(sock, base + port, link.rate_bps, frame, interface)
+                shaping.attach(sock, base + port, ingress, programs["port_egress"], interface)
+                links.set_up(sock, base + port, interface)
+            sock.flush()
+
+    def _ends(self) -> dict[str, list[tuple[Link, str, int]]]:
+        """Return each node's link ends as (link, interface name, port)."""
+        found: dict[str, list[tuple[Link, str, int]]] = {name: [] for name in self.topology.nodes}
+        for link in self.topology.links:
+            found[link.lower.name].append((link, link.lower_interface, link.up_port))
+            found[link.upper.name].append((link, link.upper_interface, link.down_port))
+        return found
+
+    def _configure_ports(self) -> None:
+        configs = self.ports.configs
+        for link in self.topology.links:
+            limit = self.scheme.switch.drop_at or max(
+                round(link.rate_bps / 8 * DROP_AT_SECONDS), 8 * (self.topology.mtu + 14)
+            )
+            # A host's NIC has no limit: its packet ring holds senders back.
+            at_host = link.lower.role is Role.HOST
+            configs["drop_at_bytes"][link.up_port] = 0 if at_host else limit
+            configs["drop_at_bytes"][link.down_port] = limit
+            configs["path_stamp"][link.down_port] = self.topology.path_stamp(link.upper)
+
+    # Use.
+
+    def namespace(self, node: str) -> str:
+        """Return the name of a node's namespace, as ``ip netns`` lists it."""
+        return self.lease.prefix + node
+
+    @cached_property
+    def net(self) -> FabricNet:
+        """The fabric as a ``mininet.net.Mininet``."""
+        from fabric_emu.net.nodes import FabricNet
+
+        net = FabricNet()
+        self._stack.callback(net.stop)
+        for node in self.topology.nodes.values():
+            add = net.addHost if node.role is Role.HOST else net.addSwitch
+            # Mininet hands out addresses of its own unless it is given one.
+            add(
+                node.name,
+                namespace=self.namespace(node.name),
+                started=self.lease.add_process,
+                ip=None,
+                inNamespace=True,
+            )
+        for link in self.topology.links:
+            ends = []
+            for node, name, port in (
+                (link.lower, link.lower_interface, link.up_port),
+                (link.upper, link.upper_interface, link.down_port),
+            ):
+                of = self.topology.address4
+                if 4 not in self.topology.families:
+                    of = self.topology.address6  # type: ignore[assignment]
+                address = str(of(node, link.upper.plane))
+                ends.append({"name": name, "mac": mac_address(port), "ip": address})
+            net.addLink(link.lower.name, link.upper.name, first=ends[0], second=ends[1])
+        return net
+
+
+_SEED = "net/ipv4/fib_multipath_hash_seed"
+
+
+@contextlib.contextmanager
+def _released_on_failure(stack: contextlib.ExitStack) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with _uninterrupted():
+            stack.close()
+        raise
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C and termination while freeing: it takes a fraction of a second."""
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    )
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise FabricError(f"{wanted} open files are needed, the limit is {hard} (ulimit -n)")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

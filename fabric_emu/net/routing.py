@@ -1,0 +1,209 @@
+"""Addresses, permanent neighbours and static routes over nexthop objects.
+
+A node's own address sits on its loopback (a host's on its NIC); links are unnumbered and every
+gateway is the address of the node at the other end, reached on-link. Nexthop ids::
+
+    family * 10,000,000 + port            one link
+    family * 10,000,000 + 1,000,000 + n   n-th group of the switch
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network
+from typing import Literal
+
+from pyroute2.netlink.rtnl import RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
+
+from fabric_emu.model.topology import Link, Node, Role, Topology, mac_address
+from fabric_emu.net.netlink import CREATE, NetlinkSocket, NexthopMessage, RouteMessage, encode
+
+RTM_NEWNEXTHOP = 104
+_RTNH_F_ONLINK = 4
+_NUD_PERMANENT = 0x80
+_RTPROT_STATIC, _RTN_UNICAST, _RT_TABLE_MAIN, _SCOPE_LINK = 4, 1, 254, 253
+_IFA_F_NODAD = 2
+_LOOPBACK = 1
+_FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+_FAMILY_STEP, _FIRST_GROUP = 10_000_000, 1_000_000
+
+Family = Literal[4, 6]
+
+
+class Routing:
+    """Queues what one node needs to forward: addresses, neighbours, routes.
+
+    Args:
+        topology: the fabric.
+        base: interface index of port 0.
+        socket_of: the netlink socket of a node, by name.
+    """
+
+    def __init__(
+        self, topology: Topology, base: int, socket_of: Callable[[str], NetlinkSocket]
+    ) -> None:
+        self._topology = topology
+        self._base = base
+        self._socket_of = socket_of
+
+    def _address(self, node: Node, family: Family, plane: int) -> str:
+        of = self._topology.address4 if family == 4 else self._topology.address6
+        return str(of(node, plane))
+
+    def addresses(self, node: Node) -> None:
+        """Queue a node's own addresses; its interfaces exist."""
+        sock = self._socket_of(node.name)
+        places = [(_LOOPBACK, node.plane)]
+        if node.role is Role.HOST:
+            uplinks = self._topology.uplinks[node.name]
+            places = [(self._base + link.up_port, link.upper.plane) for link in uplinks]
+        for index, plane in places:
+            for family in self._topology.families:
+                address = self._address(node, family, plane)
+                request = encode(
+                    ifaddrmsg,
+                    RTM_NEWADDR,
+                    CREATE,
+                    [("IFA_LOCAL", address), ("IFA_ADDRESS", address)],
+                    family=_FAMILY[family],
+                    prefixlen=32 if family == 4 else 128,
+                    index=index,
+                    flags=_IFA_F_NODAD,
+                )
+                sock.queue(request, f"address {address}")
+
+    def neighbours(self, link: Link) -> None:
+        """Queue a permanent neighbour entry at each end of a link for the node at the other."""
+        for here, there, port in (
+            (link.lower, link.upper, link.up_port),
+            (link.upper, link.lower, link.down_port),
+        ):
+            for family in self._topology.families:
+                address = self._address(there, family, link.upper.plane)
+                request = encode(
+                    ndmsg,
+                    RTM_NEWNEIGH,
+                    CREATE,
+                    [("NDA_DST", address), ("NDA_LLADDR", mac_address(port ^ 1))],
+                    family=_FAMILY[family],
+                    ifindex=self._base + port,
+                    state=_NUD_PERMANENT,
+                )
+                self._socket_of(here.name).queue(request, f"neighbour {address}")
+
+    def routes(self, node: Node) -> None:
+        """Queue a node's routes: a host's towards each plane, a switch's towards every leaf."""
+        for family in self._topology.families:
+            if node.role is Role.HOST:
+                self._host_routes(node, family)
+            else:
+                self._switch_routes(node, family)
+
+    def _host_routes(self, host: Node, family: Family) -> None:
+        sock = self._socket_of(host.name)
+        for link in self._topology.uplinks[host.name]:
+            leaf, port = link.upper, link.up_port
+            gateway = self._nexthop(sock, family, port, self._address(leaf, family, leaf.plane))
+            prefix: IPv4Network | IPv6Network
+            if self._topology.planes == 1:
+                prefix = IPv4Network("0.0.0.0/0") if family == 4 else IPv6Network("::/0")
+            elif family == 4:
+                prefix = self._topology.plane_prefix4(leaf.plane)
+            else:
+                prefix = self._topology.plane_prefix6(leaf.plane)
+            self._route(sock, prefix, gateway)
+
+    def _switch_routes(self, switch: Node, family: Family) -> None:
+        topology, sock = self._topology, self._socket_of(switch.name)
+        made: dict[int, int] = {}
+        groups: dict[tuple[int, ...], int] = {}
+        for link in topology.downlinks[switch.name]:
+            if link.lower.role is Role.HOST:
+                self._host_on_link(sock, family, link)
+        for number in range(1, topology.total_leaves + 1):
+            leaf = topology.switch(Role.LEAF, number, switch.plane)
+            hops = []
+            for link in topology.next_hops(switch, leaf):
+                port = link.up_port if link.lower == switch else link.down_port
+                there = link.upper if link.lower == switch else link.lower
+                if port not in made:
+                    address = self._address(there, family, there.plane)
+                    made[port] = self._nexthop(sock, family, port, address)
+                hops.append(made[port])
+            if not hops:
+                continue
+            key = tuple(hops)
+            if len(hops) > 1 and key not in groups:
+                groups[key] = self._group(sock, family, len(groups), key)
+            prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
+            self._route(sock, prefix, groups.get(key, hops[0]))
+
+    def _host_on_link(self, sock: NetlinkSocket, family: Family, link: Link) -> None:
+        address = self._address(link.lower, family, link.upper.plane)
+        bits = 32 if family == 4 else 128
+        request = encode(
+            RouteMessage,
+            RTM_NEWROUTE,
+            CREATE,
+            [("RTA_DST", address), ("RTA_OIF", self._base + link.down_port)],
+            family=_FAMILY[family],
+            dst_len=bits,
+            table=_RT_TABLE_MAIN,
+            proto=_RTPROT_STATIC,
+            type=_RTN_UNICAST,
+            scope=_SCOPE_LINK if family == 4 else 0,
+        )
+        sock.queue(request, f"route {address}/{bits}")
+
+    def _nexthop(self, sock: NetlinkSocket, family: Family, port: int, gateway: str) -> int:
+        identity = family * _FAMILY_STEP + port
+        request = encode(
+            NexthopMessage,
+            RTM_NEWNEXTHOP,
+            CREATE,
+            [("NHA_ID", identity), ("NHA_OIF", self._base + port), ("NHA_GATEWAY", gateway)],
+            family=_FAMILY[family],
+            protocol=_RTPROT_STATIC,
+            flags=_RTNH_F_ONLINK,
+        )
+        sock.queue(request, f"nexthop {gateway}")
+        return identity
+
+    def _group(
+        self, sock: NetlinkSocket, family: Family, number: int, members: tuple[int, ...]
+    ) -> int:
+        identity = family * _FAMILY_STEP + _FIRST_GROUP + number
+        # struct nexthop_grp: id, weight - 1, and three bytes reserved.
+        entries = b"".join(struct.pack("=IBBH", member, 0, 0, 0) for member in members)
+        request = encode(
+            NexthopMessage,
+            RTM_NEWNEXTHOP,
+            CREATE,
+            [("NHA_ID", identity), ("NHA_GROUP", entries)],
+            family=socket.AF_UNSPEC,
+            protocol=_RTPROT_STATIC,
+        )
+        sock.queue(request, f"nexthop group {identity}")
+        return identity
+
+    @staticmethod
+    def _route(sock: NetlinkSocket, prefix: IPv4Network | IPv6Network, nexthop: int) -> None:
+        attributes: list[tuple[str, object]] = [("RTA_NH_ID", nexthop)]
+        if prefix.prefixlen:
+            attributes.append(("RTA_DST", str(prefix.network_address)))
+        request = encode(
+            RouteMessage,
+            RTM_NEWROUTE,
+            CREATE,
+            attributes,
+            family=_FAMILY[4 if prefix.version == 4 else 6],
+            dst_len=prefix.prefixlen,
+            table=_RT_TABLE_MAIN,
+            proto=_RTPROT_STATIC,
+            type=_RTN_UNICAST,
+        )
+        sock.queue(request, f"route {prefix}")

@@ -1,0 +1,157 @@
+"""Link rates: HTB on every interface with a control and a data class, and the BPF hooks.
+
+The requests of an interface differ in nothing but its index, so each is encoded once and patched.
+
+Fidelity: HTB lets a burst of one millisecond pass an idle link unshaped; a real port serialises
+every frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+
+from fabric_emu.net.netlink import CREATE, NetlinkSocket, encode
+
+HANDLE = 0x10000
+ROOT_CLASS, CONTROL_CLASS, DATA_CLASS = HANDLE + 0x1, HANDLE + 0x10, HANDLE + 0x20
+CONTROL_SHARE = 0.1
+"""Guaranteed to the control class; both classes may use the whole link when the other is idle."""
+
+_TC_H_ROOT = 0xFFFFFFFF
+_CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+_ETH_P_ALL_BE = 0x0300
+_ACT_DIRECT = 1
+_TICK_NS = 64
+_LINKLAYER_ETHERNET = 1
+_INDEX_OFFSET = 20
+
+
+def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
+    """Return HTB's burst: one millisecond of the link, at least two frames.
+
+    A burst must cover the timer's lateness or the link falls short of its rate.
+    """
+    return max(rate_bps // 8 // 1000, 2 * frame_bytes)
+
+
+def shape(sock: NetlinkSocket, index: int, rate_bps: int, frame_bytes: int, label: str) -> None:
+    """Queue the requests that limit an interface to its link's rate.
+
+    Args:
+        sock: socket in the interface's namespace.
+        index: interface index.
+        rate_bps: of the link.
+        frame_bytes: largest frame.
+        label: the interface, for errors.
+    """
+    for request in _shaping(rate_bps, frame_bytes):
+        sock.queue(_patched(request, index), f"HTB on {label}")
+
+
+def attach(sock: NetlinkSocket, index: int, ingress_fd: int, egress_fd: int, label: str) -> None:
+    """Queue the requests that put BPF programs on both sides of an interface."""
+    sock.queue(_patched(_clsact(), index), f"clsact on {label}")
+    for parent, fd in ((INGRESS, ingress_fd), (EGRESS, egress_fd)):
+        sock.queue(_patched(_filter(parent, fd), index), f"BPF program on {label}")
+
+
+def _patched(request: bytes, index: int) -> bytes:
+    return request[:_INDEX_OFFSET] + struct.pack("=I", index) + request[_INDEX_OFFSET + 4 :]
+
+
+@functools.lru_cache(maxsize=64)
+def _shaping(rate_bps: int, frame_bytes: int) -> tuple[bytes, ...]:
+    init = {"version": 3, "rate2quantum": 10, "defcls": DATA_CLASS & 0xFFFF}
+    init |= {"debug": 0, "direct_pkts": 0}
+    requests = [
+        encode(
+            tcmsg,
+            RTM_NEWQDISC,
+            CREATE,
+            [
+                ("TCA_KIND", "htb"),
+                ("TCA_OPTIONS", {"attrs": [("TCA_HTB_INIT", init)]}),
+            ],
+            handle=HANDLE,
+            parent=_TC_H_ROOT,
+        )
+    ]
+    classes = (
+        (ROOT_CLASS, HANDLE, 1.0, 0),
+        (CONTROL_CLASS, ROOT_CLASS, CONTROL_SHARE, 0),
+        (DATA_CLASS, ROOT_CLASS, 1 - CONTROL_SHARE, 1),
+    )
+    burst = burst_bytes(rate_bps, frame_bytes)
+    for classid, parent, share, priority in classes:
+        requests.append(
+            encode(
+                tcmsg,
+                RTM_NEWTCLASS,
+                CREATE,
+                [
+                    ("TCA_KIND", "htb"),
+                    (
+                        "TCA_OPTIONS",
+                        {
+                            "attrs": _class_options(
+                                round(rate_bps * share), rate_bps, burst, frame_bytes, priority
+                            )
+                        },
+                    ),
+                ],
+                handle=classid,
+                parent=parent,
+            )
+        )
+    return tuple(requests)
+
+
+def _class_options(
+    rate_bps: int, ceil_bps: int, burst: int, frame_bytes: int, priority: int
+) -> list[tuple[str, object]]:
+    rate, ceil = rate_bps // 8, ceil_bps // 8
+    low = (1 << 32) - 1
+    parameters = {
+        "rate": min(rate, low),
+        "ceil": min(ceil, low),
+        "rate___reserved": _LINKLAYER_ETHERNET,
+        "ceil___reserved": _LINKLAYER_ETHERNET,
+        "buffer": _ticks(burst, rate),
+        "cbuffer": _ticks(burst, ceil),
+        "quantum": frame_bytes,
+        "prio": priority,
+    }
+    options: list[tuple[str, object]] = [("TCA_HTB_PARMS", parameters)]
+    # A tc_ratespec has 32 bits for bytes per second: 34 Gbit/s.
+    if rate > low:
+        options.append(("TCA_HTB_RATE64", rate))
+    if ceil > low:
+        options.append(("TCA_HTB_CEIL64", ceil))
+    return options
+
+
+def _ticks(size_bytes: int, rate_bytes_per_s: int) -> int:
+    return max(1, min(size_bytes * 10**9 // rate_bytes_per_s // _TICK_NS, (1 << 32) - 1))
+
+
+@functools.lru_cache(maxsize=1)
+def _clsact() -> bytes:
+    attributes = [("TCA_KIND", "clsact")]
+    return encode(tcmsg, RTM_NEWQDISC, CREATE, attributes, handle=_CLSACT_HANDLE, parent=_CLSACT)
+
+
+@functools.lru_cache(maxsize=64)
+def _filter(parent: int, fd: int) -> bytes:
+    options = [
+        ("TCA_BPF_FD", fd),
+        ("TCA_BPF_NAME", "fabric_emu"),
+        ("TCA_BPF_FLAGS", _ACT_DIRECT),
+    ]
+    attributes = [("TCA_KIND", "bpf"), ("TCA_OPTIONS", {"attrs": options})]
+    info = 1 << 16 | _ETH_P_ALL_BE
+    return encode(tcmsg, RTM_NEWTFILTER, CREATE, attributes, handle=1, parent=parent, info=info)

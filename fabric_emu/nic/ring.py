@@ -1,0 +1,212 @@
+"""Packet rings: a NIC's transmit and receive queues, mapped into memory as numpy columns.
+
+Both are AF_PACKET rings of version TPACKET_V2. A ring is opened inside its host's namespace and
+serves it from anywhere afterwards.
+Source: Documentation/networking/packet_mmap.rst, net/packet/af_packet.c.
+"""
+
+from __future__ import annotations
+
+import mmap
+import socket
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.errors import HostUnfit
+
+_SOL_PACKET = 263
+_PACKET_RX_RING, _PACKET_STATISTICS, _PACKET_VERSION = 5, 6, 10
+_PACKET_TX_RING, _PACKET_LOSS, _PACKET_IGNORE_OUTGOING = 13, 14, 23
+_TPACKET_V2 = 1
+_ETH_P_ALL = 3
+
+_USER, _SEND_REQUEST, _AVAILABLE = 1, 1, 0
+_LENGTH_OFFSET, _MAC_OFFSET, _SECONDS_OFFSET = 4, 12, 16
+_SEND_DATA = 32
+"""Where a frame to send begins in its slot: the header, aligned, without its link address."""
+
+RECEIVE_SLOT = 256
+HEADER_BYTES = 98
+"""Bytes kept of each received frame: every header up to the send timestamp, IPv6 included."""
+
+_RECEIVE_LOOK = 512
+
+
+def _block_geometry(slot_bytes: int, slots: int) -> tuple[int, int, int, int]:
+    """Return block size, block count, slot size, slot count; a block must be whole pages."""
+    page = mmap.PAGESIZE
+    block = slot_bytes
+    while block % page:
+        block *= 2
+    per_block = block // slot_bytes
+    blocks = -(-slots // per_block)
+    return block, blocks, slot_bytes, blocks * per_block
+
+
+class _Ring:
+    def __init__(self, interface: str, option: int, protocol: int, slot: int, slots: int) -> None:
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        try:
+            self._socket.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
+            self._prepare()
+            block, blocks, slot, self.slots = _block_geometry(slot, slots)
+            geometry = struct.pack("IIII", block, blocks, slot, self.slots)
+            self._socket.setsockopt(_SOL_PACKET, option, geometry)
+            self._socket.bind((interface, protocol))
+            self._map = mmap.mmap(self._socket.fileno(), slot * self.slots)
+        except OSError as error:
+            self._socket.close()
+            raise HostUnfit(
+                f"packet ring of {slot * slots} bytes on {interface}: {error.strerror}",
+                "more memory, fewer hosts or a smaller ring",
+            ) from None
+        self._slots = np.frombuffer(self._map, np.uint8).reshape(self.slots, slot)
+        self._status = self._slots[:, :4].view(np.uint32)[:, 0]
+        self._head = 0
+
+    def _prepare(self) -> None:
+        """Set what must be set before the ring is made."""
+
+    def close(self) -> None:
+        """Give the ring back; its columns must not be used any more."""
+        del self._slots, self._status
+        self._socket.close()
+        self._map.close()
+
+
+class TransmitRing(_Ring):
+    """A NIC's send queue for frames of one length that differ in header and ICRC only.
+
+    Args:
+        interface: name, in the calling thread's namespace.
+        frame_bytes: length of every frame.
+        header_bytes: leading bytes that are written anew for each frame.
+        payload: what lies between header and ICRC; written into every slot once.
+        slots: queue length in frames.
+    """
+
+    def __init__(
+        self, interface: str, frame_bytes: int, header_bytes: int, payload: bytes, slots: int
+    ) -> None:
+        slot = -(-(_SEND_DATA + frame_bytes) // 256) * 256
+        super().__init__(interface, _PACKET_TX_RING, 0, slot, slots)
+        start, end = _SEND_DATA + header_bytes, _SEND_DATA + frame_bytes - 4
+        self._slots[:, start:end] = np.frombuffer(payload, np.uint8)
+        self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:] = frame_bytes
+        self._headers = self._slots[:, _SEND_DATA:start]
+        self._icrc = self._slots[:, end : end + 4]
+
+    def _prepare(self) -> None:
+        # A frame the kernel finds wrong must not stop the ones behind it.
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_LOSS, 1)
+
+    def room(self, frames: int) -> bool:
+        """Tell whether ``frames`` more can be queued; frames leave in order."""
+        return bool(self._status[(self._head + frames - 1) % self.slots] == _AVAILABLE)
+
+    def put(self, headers: NDArray[np.uint8], icrc: NDArray[np.uint8]) -> None:
+        """Queue frames; there must be room.
+
+        Args:
+            headers: (n, header_bytes) uint8.
+            icrc: (n, 4) uint8, as on the wire.
+        """
+        start, n = self._head, len(headers)
+        first = min(n, self.slots - start)
+        for at, part in ((start, slice(0, first)), (0, slice(first, n))):
+            span = slice(at, at + part.stop - part.start)
+            if span.stop > span.start:
+                self._headers[span] = headers[part]
+                self._icrc[span] = icrc[part]
+                self._status[span] = _SEND_REQUEST
+        self._head = (start + n) % self.slots
+
+    def kick(self) -> None:
+        """Hand what is queued to the kernel; it returns at once."""
+        try:
+            self._socket.send(b"", socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            # The shaper's queue is full: the frames stay in the ring.
+            if error.errno not in _CONGESTED:
+                raise
+
+    def pending(self) -> int:
+        """Return how many frames the kernel has not freed yet."""
+        return int(np.count_nonzero(self._status != _AVAILABLE))
+
+    def close(self) -> None:
+        """Give the ring back."""
+        del self._headers, self._icrc
+        super().close()
+
+
+_CONGESTED = (105, 12)  # ENOBUFS, ENOMEM
+
+
+class Received(NamedTuple):
+    """Frames as they came.
+
+    Attributes:
+        headers: (n, HEADER_BYTES) uint8, from the Ethernet header on; short frames padded with
+            what was in the slot before.
+        lengths: (n,) uint32, of the whole frames.
+        arrival_ns: (n,) int64, kernel time stamps, CLOCK_REALTIME.
+    """
+
+    headers: NDArray[np.uint8]
+    lengths: NDArray[np.uint32]
+    arrival_ns: NDArray[np.int64]
+
+
+class ReceiveRing(_Ring):
+    """A NIC's receive queue; keeps the headers of everything that arrives.
+
+    Args:
+        interface: name, in the calling thread's namespace.
+        slots: queue length in frames.
+    """
+
+    def __init__(self, interface: str, slots: int) -> None:
+        super().__init__(interface, _PACKET_RX_RING, _ETH_P_ALL, RECEIVE_SLOT, slots)
+        self._lengths = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:, 0]
+        self._time = self._slots[:, _SECONDS_OFFSET : _SECONDS_OFFSET + 8].view(np.uint32)
+        self._mac = 0
+
+    def _prepare(self) -> None:
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+
+    def take(self) -> Received | None:
+        """Return what has arrived since the last call, in order, or None."""
+        start = self._head
+        if not self._status[start] & _USER:
+            return None
+        window = self._status[start : start + _RECEIVE_LOOK] & _USER
+        n = len(window) if window.all() else int(window.argmin())
+        span = slice(start, start + n)
+        # The kernel places frames at the same offset in every slot.
+        mac = self._mac or int(self._slots[start, _MAC_OFFSET : _MAC_OFFSET + 2].view(np.uint16)[0])
+        self._mac = mac
+        clock = self._time[span].astype(np.int64)
+        received = Received(
+            self._slots[span, mac : mac + HEADER_BYTES].copy(),
+            self._lengths[span].copy(),
+            clock[:, 0] * 1_000_000_000 + clock[:, 1],
+        )
+        self._status[span] = 0
+        self._head = (start + n) % self.slots
+        return received
+
+    def dropped(self) -> int:
+        """Return frames lost because the ring was full, since the last call."""
+        data = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 12)
+        return int(struct.unpack_from("I", data, 4)[0])
+
+    def close(self) -> None:
+        """Give the ring back."""
+        del self._lengths, self._time
+        super().close()

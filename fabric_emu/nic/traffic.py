@@ -1,0 +1,148 @@
+"""The parent's side of the NIC workers: start them, time them, collect what they saw."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Self
+
+import fabric_emu
+from fabric_emu.errors import FabricError, RunFailed, WaitTimeout
+from fabric_emu.nic.worker import Plan, Report
+
+START_TIMEOUT_S = 30.0
+_LEAD_NS = 20_000_000
+
+
+class Traffic:
+    """Worker processes over a live fabric, as a context manager; leaving it ends them.
+
+    Args:
+        plans: one per worker.
+        started: called with each worker's pid.
+    """
+
+    def __init__(self, plans: Sequence[Plan], started: Callable[[int], None]) -> None:
+        self._plans = plans
+        self._started = started
+        self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
+        self._stack = contextlib.ExitStack()
+        self._sending: set[Connection] = set()
+        self.start_ns = 0
+
+    def __enter__(self) -> Self:
+        try:
+            for plan in self._plans:
+                self._spawn(plan)
+            for _, connection in self._workers:
+                self._receive(connection, START_TIMEOUT_S, "a worker to open its rings")
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def _spawn(self, plan: Plan) -> None:
+        ours, theirs = socket.socketpair()
+        root = str(Path(fabric_emu.__file__).parent.parent)
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        with theirs:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "fabric_emu.nic",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the parent, which then ends its workers
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+                | dict.fromkeys(_ONE_THREAD, "1"),
+            )
+        self._stack.callback(_end, process)
+        connection = Connection(ours.detach())
+        self._stack.callback(connection.close)
+        self._started(process.pid)
+        self._workers.append((process, connection))
+        connection.send(plan)
+
+    def start(self) -> None:
+        """Let every worker start at the same moment, a little from now."""
+        self.start_ns = time.monotonic_ns() + _LEAD_NS
+        for _, connection in self._workers:
+            connection.send(self.start_ns)
+        self._sending = {connection for _, connection in self._workers}
+
+    def elapsed_s(self) -> float:
+        """Return the time since the start."""
+        return (time.monotonic_ns() - self.start_ns) * 1e-9
+
+    def wait_sent(self, timeout_s: float) -> bool:
+        """Wait until every packet has been handed over; tell whether it has."""
+        deadline = time.monotonic() + timeout_s
+        while self._sending:
+            ready = wait(list(self._sending), max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return False
+            for connection in ready:
+                assert isinstance(connection, Connection)
+                self._receive(connection, 0.0, "a worker to send")
+                self._sending.discard(connection)
+        return True
+
+    def stop(self) -> list[Report]:
+        """Stop sending and receiving and return each worker's report.
+
+        Raises:
+            RunFailed: a worker died.
+        """
+        for _, connection in self._workers:
+            connection.send("stop")
+        reports = []
+        for _, connection in self._workers:
+            answer: Any = "sent"
+            while answer == "sent":  # the last word of a worker that was just done sending
+                answer = self._receive(connection, 120.0, "a worker's report")
+            reports.append(answer)
+        for _, connection in self._workers:
+            connection.send("bye")
+        return reports
+
+    def _receive(self, connection: Connection, timeout_s: float, what: str) -> Any:
+        if not connection.poll(timeout_s):
+            raise WaitTimeout(f"waited {timeout_s:g} s for {what}")
+        try:
+            answer = connection.recv()
+        except (EOFError, ConnectionResetError):
+            process = next(p for p, c in self._workers if c is connection)
+            status = process.wait(5)
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise RunFailed(f"worker {process.pid} died ({how}) while awaiting {what}") from None
+        if isinstance(answer, FabricError):
+            raise answer
+        if isinstance(answer, OSError):
+            raise RunFailed(f"a worker failed: {answer}")
+        return answer
+
+
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a worker; one that has said goodbye ends by itself."""
+    try:
+        process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

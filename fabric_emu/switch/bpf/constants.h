@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What is fixed before the programs are loaded. User space sets these by name in the object's
+ * read-only data, so that the verifier sees them as constants.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+/* A port's number is its interface index less this base; the two ends of a link differ in the
+ * last bit of the number, so the other end of port k is k ^ 1.
+ */
+const volatile __u32 ifindex_base = 0;
+const volatile __u32 port_count = 0;
+
+/* A flow's number is the destination queue pair of its packets less this base. */
+const volatile __u32 qpn_base = 0;
+const volatile __u32 flow_count = 0;
+
+/* The DSCP that puts a packet into the control class, and the two classes as the shaper numbers
+ * them (major << 16 | minor): HTB takes a skb->priority that names one of its classes as the
+ * choice of that class.
+ */
+const volatile __u32 control_dscp = 0;
+const volatile __u32 control_classid = 0;
+const volatile __u32 data_classid = 0;

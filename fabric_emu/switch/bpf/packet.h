@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Reading a frame. bpf_skb_load_bytes checks every access against the real length and reads
+ * through page fragments: a frame sent from a packet ring has only its Ethernet header in the
+ * linear area. The lengths in the packet's own headers are never used to find anything.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define ROCE_UDP_PORT 4791
+#define IPV6_HEADER_BYTES 40
+#define UDP_HEADER_BYTES 8
+#define VLAN_TAG_BYTES 4
+#define NO_DSCP 0xff			/* not IP: equal to no DSCP */
+#define IPV4_FRAGMENT 0x3fff		/* "more fragments" and the fragment offset */
+#define BTH_RESERVED 0x3f		/* the six reserved bits beside FECN and BECN */
+
+/* The Ethernet header and as much of the IP header as is needed. */
+struct network_headers {
+	__u8 addresses[12];
+	__be16 ethertype;
+	union {
+		struct {
+			__u8 version_length;
+			__u8 traffic_class;
+			__be16 total_length;
+			__be16 identification;
+			__be16 fragment;
+			__u8 time_to_live;
+			__u8 protocol;
+		} v4;
+		struct {
+			__be16 version_class;	/* version 4, traffic class 8, flow label 4 of 20 */
+			__be16 flow_label;
+			__be16 payload_length;
+			__u8 next_header;
+			__u8 hop_limit;
+			__be16 source;		/* its first two bytes */
+		} v6;
+	};
+};
+_Static_assert(sizeof(struct network_headers) == 24, "IP does not start at byte 14");
+
+struct udp_header {
+	__be16 source;
+	__be16 destination;
+	__be16 length;
+	__be16 checksum;
+};
+
+/* InfiniBand base transport header: the first header in RoCEv2's UDP payload. */
+struct bth_header {
+	__u8 opcode;
+	__u8 flags;
+	__be16 partition_key;
+	__be32 destination_qp;		/* FECN 1, BECN 1, reserved 6, queue pair 24 */
+	__be32 sequence;
+};
+_Static_assert(sizeof(struct udp_header) + sizeof(struct bth_header) == 20, "UDP + BTH");
+
+/* What the programs want to know of a frame. */
+struct frame {
+	__u32 transport_offset;		/* 0: not an unfragmented IP packet */
+	__u8 protocol;
+	__u8 dscp;
+	__u8 is_roce;			/* UDP to port 4791 */
+	__u8 has_bth;
+	struct {
+		struct udp_header udp;
+		struct bth_header bth;
+	} transport;
+};
+
+/* What a buffer amounts to on the wire. Local TCP hands down several segments at once and GRO
+ * merges received ones, so one end of a link can see one buffer where the other sees many; and
+ * the receiving end moves a VLAN tag out of the frame. Both ends must count the same.
+ */
+struct wire {
+	__u64 bytes;
+	__u32 packets;
+	__u32 tag_bytes;		/* VLAN tag kept beside the frame */
+};
+
+/* Find the transport header. A tagged frame is not parsed: a routed fabric has none. */
+static __always_inline void read_network(struct __sk_buff *skb, const struct wire *wire,
+					 struct frame *frame)
+{
+	struct network_headers headers;
+
+	frame->transport_offset = 0;
+	frame->protocol = 0;
+	frame->dscp = NO_DSCP;
+	if (wire->tag_bytes || bpf_skb_load_bytes(skb, 0, &headers, sizeof(headers)))
+		return;
+	if (headers.ethertype == bpf_htons(ETH_P_IP)) {
+		__u32 header_bytes = (headers.v4.version_length & 0x0f) * 4;
+
+		frame->dscp = headers.v4.traffic_class >> 2;
+		frame->protocol = headers.v4.protocol;
+		if (header_bytes >= 20 && !(headers.v4.fragment & bpf_htons(IPV4_FRAGMENT)))
+			frame->transport_offset = ETH_HLEN + header_bytes;
+	} else if (headers.ethertype == bpf_htons(ETH_P_IPV6)) {
+		frame->dscp = (bpf_ntohs(headers.v6.version_class) >> 6) & 0x3f;
+		frame->protocol = headers.v6.next_header;
+		frame->transport_offset = ETH_HLEN + IPV6_HEADER_BYTES;
+	}
+}
+
+/* Read the UDP header and, where there is one, the BTH. */
+static __always_inline void read_roce(struct __sk_buff *skb, struct frame *frame)
+{
+	__u32 offset = frame->transport_offset;
+
+	frame->is_roce = 0;
+	frame->has_bth = 0;
+	if (!offset || frame->protocol != IPPROTO_UDP)
+		return;
+	if (!bpf_skb_load_bytes(skb, offset, &frame->transport, sizeof(frame->transport)))
+		/* A UDP packet that says it is shorter ends in Ethernet padding, not in a BTH. */
+		frame->has_bth = bpf_ntohs(frame->transport.udp.length) >= sizeof(frame->transport);
+	else if (bpf_skb_load_bytes(skb, offset, &frame->transport.udp, UDP_HEADER_BYTES))
+		return;
+	frame->is_roce = frame->transport.udp.destination == bpf_htons(ROCE_UDP_PORT);
+	frame->has_bth &= frame->is_roce;
+}
+
+/* The bytes before the payload, which every segment repeats; called for untagged frames. */
+static __always_inline __u32 header_bytes(struct __sk_buff *skb, const struct wire *wire)
+{
+	struct frame frame;
+	__u8 data_offset;
+
+	read_network(skb, wire, &frame);
+	if (!frame.transport_offset)
+		return 0;
+	if (frame.protocol != IPPROTO_TCP)
+		return frame.transport_offset + UDP_HEADER_BYTES;
+	if (bpf_skb_load_bytes(skb, frame.transport_offset + 12, &data_offset, 1))
+		return 0;
+	return frame.transport_offset + (data_offset >> 4) * 4;
+}
+
+/* Each field of the context is read in one place only: clang 14 keeps the address of a field that
+ * is read in two, and the verifier allows no arithmetic on the context.
+ */
+static __always_inline void read_wire(struct __sk_buff *skb, struct wire *wire)
+{
+	wire->tag_bytes = skb->vlan_present ? VLAN_TAG_BYTES : 0;
+	wire->packets = 1;
+	wire->bytes = skb->len + wire->tag_bytes;
+	if (skb->gso_size && skb->gso_segs > 1) {
+		wire->packets = skb->gso_segs;
+		wire->bytes += (__u64)(wire->packets - 1) *
+			       (header_bytes(skb, wire) + wire->tag_bytes);
+	}
+}
