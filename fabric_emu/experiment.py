@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -30,11 +31,12 @@ from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Topology
 from fabric_emu.net.fabric import Fabric
+from fabric_emu.net.faults import Timeline, no_route_drops
 from fabric_emu.net.selftest import PredictionSupport, prediction_support
 from fabric_emu.nic.plan import Planner
 from fabric_emu.nic.traffic import Traffic
 from fabric_emu.nic.worker import LAG_BIN_S, Plan, Report
-from fabric_emu.predict.placement import Placement, port_stamps
+from fabric_emu.predict.placement import Placement, path_name, port_stamps
 from fabric_emu.switch.ports import DropReason
 
 SETTLE_SHARE, STEADY_SHARE = 0.3, 0.95
@@ -99,23 +101,28 @@ def run_scheme(
         scenario.topology,
         scheme,
         seed=seed,
-        hash_seeds=scenario.hash_seeds,
+        hash_seeds=scenario.hash_seeds_of(scheme),
         queue_pairs=len(pairs),
     ) as fabric:
         support = prediction_support()
         placement = None
         if support.offered:
-            placement = Placement.of(scenario.topology, scheme.switch, seed, scenario.hash_seeds)
-        plans = Planner(fabric, scenario.workload, flows, pairs, placement).plans()
+            placement = Placement.of(scenario.topology, scheme.switch, seed, fabric.hash_seeds)
+        planner = Planner(fabric, scenario.workload, flows, pairs, placement)
+        plans = planner.plans()
         tell("start", 0.02)
         with Traffic(plans, fabric.lease.add_process) as traffic:
-            service = _send(fabric, traffic, scenario.workload.duration, tell)
+            with contextlib.closing(Timeline(fabric, scenario.faults)) as timeline:
+                service = _send(fabric, traffic, timeline, scenario.workload.duration, tell)
             _drain(fabric, tell)
             reports = traffic.stop()
         tell("collect", 0.97)
         snapshot = fabric.ports.snapshot()
         limits = fabric.ports.configs["drop_at_bytes"].copy()
-    predicted = placement.paths_of(pairs) if placement and scheme.hashed else None
+        no_route = no_route_drops(fabric)
+    predicted = None
+    if placement and scheme.hashed and not scenario.faults:
+        predicted = placement.paths_of(pairs)
     record = Record(
         scenario.topology,
         pairs,
@@ -124,13 +131,16 @@ def run_scheme(
         _queue_s(scenario.topology, limits),
         snapshot.ports,
         snapshot.flow_ports,
+        no_route,
         service,
         predicted,
         _senders(plans, reports, len(pairs)),
         _arrivals(reports, len(pairs)),
     )
     frame = plans[0].streams[0].templates.length if plans[0].streams else 0
-    return measure(record, scheme, seed, support, frame)
+    result = measure(record, scheme, seed, support, frame)
+    result.summary["entropy"] = planner.entropy
+    return result
 
 
 def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:
@@ -139,15 +149,23 @@ def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:
 
 
 def _send(
-    fabric: Fabric, traffic: Traffic, duration: float, tell: Callable[[str, float], None]
+    fabric: Fabric,
+    traffic: Traffic,
+    timeline: Timeline,
+    duration: float,
+    tell: Callable[[str, float], None],
 ) -> NDArray[np.float64]:
-    """Let the hosts send; return each port's service over the steady part, as share of its rate."""
+    """Let the hosts send; return each port's service over the steady part, as share of its rate.
+
+    Links that a fault hits are not measured: theirs is NaN.
+    """
     ports = fabric.ports
     rates = np.repeat([link.rate_bps for link in fabric.topology.links], 2)
     begin = end = None
     traffic.start()
-    while not traffic.wait_sent(_POLL_S):
+    while not traffic.wait_sent(min(_POLL_S, max(timeline.next_s() - traffic.elapsed_s(), 0.0))):
         elapsed = traffic.elapsed_s()
+        timeline.advance(elapsed)
         tell("send", 0.05 + 0.85 * min(elapsed / duration, 1.0))
         if begin is None and elapsed >= SETTLE_SHARE * duration:
             begin = (time.monotonic_ns(), ports.ports["departed_bytes"].copy())
@@ -159,6 +177,7 @@ def _send(
         return np.full(len(rates), np.nan)
     seconds = (end[0] - begin[0]) * 1e-9
     share: NDArray[np.float64] = (end[1] - begin[1]) * 8 / (rates * seconds)
+    share[timeline.ports] = np.nan
     return share
 
 
@@ -224,7 +243,7 @@ def measure(
         record.ports["departed_bytes"],
         record.window_s,
     )
-    packets = conservation(record, {reason.name.lower(): reason for reason in DropReason})
+    packets = conservation(record)
     agree = paths_agree(record, port_stamps(record.topology))
     prediction = check_prediction(record) if record.predicted is not None else None
     fidelity = judge_fidelity(record, packets, agree, prediction, loads.offered, frame_bytes)
@@ -292,7 +311,7 @@ def _prediction(
     prediction: PathCheck | None, support: PredictionSupport, scheme: Scheme
 ) -> dict[str, Any]:
     if prediction is None:
-        reason = support.reason or f"{scheme.name} gives a queue pair more than one path"
+        reason = support.reason or "paths change: queue pairs are sprayed, or links fail"
         return {"offered": False, "checked": 0, "matched": 0, "reason": reason}
     return {
         "offered": True,
@@ -323,18 +342,9 @@ def _flow_columns(
     for stamp in np.nonzero(paths.sum(axis=0))[0]:
         columns[f"delivered_bytes_path_{stamp}"] = (paths[:, stamp] * record.payload_bytes).tolist()
     if prediction is not None and record.predicted is not None:
-        columns["predicted_path"] = [_path_name(topology, path) for path in record.predicted]
+        columns["predicted_path"] = [path_name(topology, path) for path in record.predicted]
         columns["as_predicted"] = prediction.matched.tolist()
     return columns
-
-
-def _path_name(topology: Topology, ports: NDArray[np.int32]) -> str:
-    """Return a path as its switches, such as ``leaf1>spine3>leaf2``."""
-    names = []
-    for port in ports[ports >= 0][1:]:
-        link = topology.links[port // 2]
-        names.append(link.upper.name if port % 2 else link.lower.name)
-    return ">".join(names)
 
 
 def _port_columns(record: Record, loads: LinkLoads) -> dict[str, list[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from fabric_emu.measure.record import Record
 from fabric_emu.model.topology import PATH_STAMPS, Role, Topology
+from fabric_emu.switch.ports import DropReason
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,17 @@ class Conservation:
     unaccounted: int
 
 
-def conservation(record: Record, reasons: Mapping[str, int]) -> Conservation:
-    """Account for every packet of a run.
-
-    Args:
-        record: the run.
-        reasons: names of the drop reasons and their columns.
-    """
+def conservation(record: Record) -> Conservation:
+    """Account for every packet of a run."""
     senders, ports = record.senders, record.ports
     sent = int(senders.sent.sum())
     delivered = int(np.count_nonzero(record.arrivals.queue_pair >= 0))
-    dropped = {
-        name: int(ports["dropped_packets"][:, column].sum()) for name, column in reasons.items()
-    }
+    by_reason = ports["dropped_packets"].sum(axis=0)
+    dropped = {reason.name.lower(): int(by_reason[reason]) for reason in DropReason}
+    dropped["no_route"] = record.no_route
     dropped["receive_ring"] = senders.ring_dropped
     dropped = {name: count for name, count in dropped.items() if count}
-    link_down = ports["dropped_packets"][:, reasons["link_down"]] if "link_down" in reasons else 0
+    link_down = ports["dropped_packets"][:, DropReason.LINK_DOWN]
     waiting = ports["enqueued_packets"] - ports["departed_packets"] - link_down
     queued = int(waiting.astype(np.int64).sum()) + senders.unsent
     trimmed = int(ports["trimmed_packets"].sum())
@@ -88,16 +83,16 @@ def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
     received = delivered_by_path(record)
     received[:, 0] = 0
     left = sent - received
-    in_ring = record.senders.ring_dropped
+    # What no flow is charged with: full rings, queues of dead links, switches without a route.
+    link_down = record.ports["dropped_packets"][:, DropReason.LINK_DOWN].sum()
+    other = record.senders.ring_dropped + int(link_down) + record.no_route
     missing = int(left.sum() - later.sum())
-    # A packet stamped by a super-spine passes a spine of its pod, which leaves the stamp alone;
-    # drops on that spine's port come after the stamp as well.
-    return bool((left >= 0).all()) and 0 <= missing <= in_ring
+    return bool((left >= 0).all()) and 0 <= missing <= other
 
 
 def _stamps_first(topology: Topology, stamps: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return (ports,) whether a port is where packets get the stamp they arrive with."""
-    first = stamps != 0
+    first: NDArray[np.bool_] = stamps != 0
     if topology.tiers == 3:
         # Traffic within a pod is stamped by spines; theirs cannot be told from what super-spines
         # stamped before, so only the latter are compared.

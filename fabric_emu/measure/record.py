@@ -65,6 +65,7 @@ class Record:
         queue_s: time the shortest switch queue takes to empty when full.
         ports: (ports,) structured counters at the end; see ``switch.ports``.
         flow_ports: (queue pairs, ports) structured counters at the end.
+        no_route: packets that switches dropped because they had no route left.
         service: (ports,) share of its rate at which each port sent while all hosts were sending.
         predicted: (queue pairs, hops) ports of the predicted path, -1 at the end; None when the
             scheme is not hashed or predictions are not offered.
@@ -78,6 +79,7 @@ class Record:
     queue_s: float
     ports: NDArray[np.void]
     flow_ports: NDArray[np.void]
+    no_route: int
     service: NDArray[np.float64]
     predicted: NDArray[np.int32] | None
     senders: Senders

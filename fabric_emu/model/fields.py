@@ -23,7 +23,7 @@ def _quantity(parse: Any, example: str, unit: str) -> Any:
             raise ValueError(f"text such as {example!r} or a number of {unit}")
         return parse(value)
 
-    schema = {
+    schema: dict[str, Any] = {
         "anyOf": [{"type": "string", "examples": [example]}, {"type": "number"}],
         "description": f"{unit}, or text such as {example!r}",
     }

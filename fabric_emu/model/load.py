@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from fabric_emu.errors import FabricError, ScenarioError
-from fabric_emu.model.mistakes import A_MAPPING, Origin, line_place, mistake, short
+from fabric_emu.model.mistakes import A_MAPPING, Origin, line_place, mistakes, short
 from fabric_emu.model.scenario import Scenario
 
 MAX_BYTES = 1 << 20
@@ -69,7 +69,7 @@ def parse_scenario(text: str | bytes, name: str, overrides: Iterable[str] = ()) 
         scenario = Scenario.model_validate(data)
         scenario.check()
     except ValidationError as error:
-        raise InvalidScenario([mistake(e, origin) for e in error.errors()]) from None
+        raise InvalidScenario(mistakes(error.errors(), origin)) from None
     except ScenarioError as error:
         loc = tuple(error.path.replace("[", ".").replace("]", "").split("."))
         place = origin.place(loc, error.path)
@@ -100,6 +100,8 @@ def _yaml_problem(error: Exception, name: str) -> ScenarioError:
     mark = getattr(error, "problem_mark", None)
     place = line_place(name, mark.line + 1 if mark else None, "")
     what = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if what.startswith("but ") and getattr(error, "context", None):
+        what = f"{error.context}, {what}"  # type: ignore[attr-defined]
     return ScenarioError(place, what, "well-formed YAML")
 
 
@@ -142,15 +144,17 @@ def _construct(node: yaml.Node, name: str, problems: list[ScenarioError]) -> Any
 def _override(data: dict[str, Any], override: str) -> tuple[str, ...]:
     """Set one ``path=value`` and return the path.
 
-    The value is read as YAML, so ``4``, ``100mbit`` and ``[a]`` work.
+    The value is read as YAML, so ``4``, ``100mbit`` and ``[a]`` work; ``>= 1`` is taken as it is.
     """
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise InvalidScenario(
             [ScenarioError("--set", override, "path=value, such as topology.leaves=4")]
         )
-    node, value = _read(text, f"--set {path}")
-    value = None if node is None else value
+    value: Any = text
+    if not text.startswith((">", "|")):  # bounds; in YAML they begin text of several lines
+        node, value = _read(text, f"--set {path}")
+        value = None if node is None else value
     target: Any = data
     keys = path.split(".")
     for key in keys[:-1]:
@@ -171,7 +175,7 @@ def _override(data: dict[str, Any], override: str) -> tuple[str, ...]:
 
 
 def _is_index(target: Any, key: str) -> bool:
-    return isinstance(target, list) and key.isdigit() and int(key) < len(target)
+    return isinstance(target, list) and key in map(str, range(len(target)))
 
 
 def _child(target: Any, key: str) -> Any:

@@ -19,7 +19,6 @@ from fabric_emu.model.scheme import Scheme
 A_MAPPING = "a mapping (key: value lines)"
 
 _EXPECTED = {
-    "missing": "this key to be given",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -62,35 +61,47 @@ class Origin:
         line, in_file = _find(self.tree, loc)
         steps = tuple(map(str, loc))
         for path in reversed(self.overridden):
+            override = ".".join(path)
             made_by_it = not in_file and path[: len(steps)] == steps
-            if steps == path or made_by_it:
-                return f"--set {'.'.join(path)}"
+            if steps == path or made_by_it or (steps[: len(path)] == path and shown == override):
+                return f"--set {override}"
             if steps[: len(path)] == path:
-                return line_place(f"--set {'.'.join(path)}", None, shown)
+                return f"--set {override}: {shown}"
         return line_place(self.name, line, shown)
 
 
-def mistake(error: ErrorDetails, origin: Origin) -> ScenarioError:
-    """Return what pydantic found as the sentence to print."""
+def mistakes(errors: Sequence[ErrorDetails], origin: Origin) -> list[ScenarioError]:
+    """Return what pydantic found as the sentences to print."""
+    # Of a list whose entries are wrong pydantic also says that they are too few.
+    return [
+        _mistake(error, origin)
+        for error in errors
+        if error["type"] != "too_short"
+        or all(one is error or one["loc"][: len(error["loc"])] != error["loc"] for one in errors)
+    ]
+
+
+def _mistake(error: ErrorDetails, origin: Origin) -> ScenarioError:
     loc = tuple(error["loc"])
     kind = error["type"]
     value: Any = error["input"]
     hint = ""
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "missing"):
         known = _known_keys(loc[:-1])
-        hint = did_you_mean(str(loc[-1]), known)
-        place = origin.place(loc, _dotted(loc[:-1]))
-        return ScenarioError(place, loc[-1], f"one of the keys {', '.join(known)}", hint)
+        expected = "this key to be given"
+        if kind == "extra_forbidden":
+            expected = f"one of the keys {', '.join(known)}"
+            hint = did_you_mean(str(loc[-1]), known)
+        return ScenarioError(origin.place(loc, _dotted(loc[:-1])), short(loc[-1]), expected, hint)
     if kind == "value_error":
         expected = str(error["ctx"]["error"])
     elif kind in _EXPECTED:
-        expected = _EXPECTED[kind].format(**error.get("ctx", {}))
+        bounds = {key: _whole(bound) for key, bound in error.get("ctx", {}).items()}
+        expected = _EXPECTED[kind].format(**bounds)
     else:
         expected = error["msg"]
-    if kind == "missing":
-        value = None
     if isinstance(value, str):
-        hint = did_you_mean(value, _words(loc, expected))
+        hint = did_you_mean(value, _words(loc, kind, expected))
     if isinstance(value, dict | list | BaseModel):
         value = short(value)
         key, colon, rest = expected.partition(": ")
@@ -100,10 +111,14 @@ def mistake(error: ErrorDetails, origin: Origin) -> ScenarioError:
     return ScenarioError(origin.place(loc, _dotted(loc)), short(value), expected, hint)
 
 
+def _whole(bound: Any) -> Any:
+    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+
+
 def short(value: Any) -> Any:
     """Return what an error is to quote of a value."""
     if isinstance(value, dict | list | BaseModel):
-        return "this section"
+        return value if value in ([], {}) else "this section"
     if isinstance(value, str) and len(value) > 60:
         return value[:57] + "..."
     return value
@@ -120,11 +135,13 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
-def _words(loc: tuple[int | str, ...], expected: str) -> list[str]:
-    """Return the words that would have been accepted."""
-    if loc and loc[0] == "schemes":
+def _words(loc: tuple[int | str, ...], kind: str, expected: str) -> list[str]:
+    """Return the words that would have been accepted, where only some words are."""
+    if loc and loc[0] == "schemes" and kind == "value_error":
         return [word.replace("Nqp", "4qp") for word in Scheme.names()]
-    return [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+    if kind == "literal_error":
+        return [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+    return []
 
 
 def _known_keys(loc: Sequence[int | str]) -> list[str]:
@@ -152,7 +169,7 @@ def _find(tree: yaml.Node | None, loc: Sequence[int | str]) -> tuple[int | None,
                 if key_node.value == str(step):
                     found, line = value_node, key_node.start_mark.line + 1
         elif isinstance(node, yaml.SequenceNode):
-            found = dict(enumerate(node.value)).get(int(step) if str(step).isdigit() else -1)
+            found = {str(i): child for i, child in enumerate(node.value)}.get(str(step))
             line = found.start_mark.line + 1 if found else line
         if found is None:
             return line, False

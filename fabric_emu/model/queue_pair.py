@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.model.flow_table import FlowTable
 from fabric_emu.model.scheme import Nic
 from fabric_emu.model.workload import Flow
 
@@ -16,6 +17,12 @@ QPN_BASE = 0x100
 
 FIRST_SOURCE_PORT, SOURCE_PORTS = 0xC000, 1 << 14
 """UDP source ports that RoCEv2 uses: 14 bits of entropy."""
+
+
+def draw_source_ports(count: int, seed: int) -> NDArray[np.uint16]:
+    """Return the source ports of a run's queue pairs, in the order of their rows."""
+    last = FIRST_SOURCE_PORT + SOURCE_PORTS
+    return np.random.default_rng([seed, 1]).integers(FIRST_SOURCE_PORT, last, count, np.uint16)
 
 
 @dataclass(frozen=True)
@@ -41,22 +48,17 @@ class QueuePairs:
         return len(self.flow)
 
     @classmethod
-    def of(cls, flows: Sequence[Flow], nic: Nic, seed: int) -> QueuePairs:
+    def of(cls, flows: Sequence[Flow] | FlowTable, nic: Nic, seed: int) -> QueuePairs:
         """Return the queue pairs of flows; their source ports are drawn from the seed."""
-        flow = np.repeat(np.arange(len(flows)), nic.queue_pairs)
-        draw = np.random.default_rng([seed, 1])
-        last = FIRST_SOURCE_PORT + SOURCE_PORTS
-        ports = draw.integers(FIRST_SOURCE_PORT, last, len(flow), np.uint16)
-
-        def column(values: list[int]) -> NDArray[np.int64]:
-            return np.array(values, np.int64)[flow]
-
+        table = flows if isinstance(flows, FlowTable) else FlowTable.of(flows)
+        flow = np.repeat(np.arange(len(table)), nic.queue_pairs)
+        ports = draw_source_ports(len(flow), seed)
         return cls(
             flow,
-            column([f.source.number - 1 for f in flows]),
-            column([f.destination.number - 1 for f in flows]),
-            column([f.plane for f in flows]),
-            column([f.family for f in flows]),
+            table.source[flow],
+            table.destination[flow],
+            table.plane[flow],
+            table.family[flow],
             ports if nic.entropy == "qp" else np.zeros_like(ports),
         )
 

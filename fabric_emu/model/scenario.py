@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fabric_emu.errors import ScenarioError
 from fabric_emu.model.expectation import BoundField
+from fabric_emu.model.fault import Fault
 from fabric_emu.model.fields import Description
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import PATH_STAMPS, Topology
@@ -39,8 +40,11 @@ class Scenario(Description):
     )
     seed: int = Field(1, ge=0, lt=2**32, description="of everything drawn at random")
     hash_seeds: Literal["per-switch", "same"] = Field(
-        "per-switch", description="same: one hash seed everywhere, which shows polarisation"
+        "per-switch",
+        description="same: one hash seed everywhere, which shows polarisation; a scheme's switch "
+        "may say otherwise",
     )
+    faults: tuple[Fault, ...] = Field((), description="what goes wrong with links, and when")
     expect: dict[str, dict[str, BoundField]] = Field(
         {}, description="bounds by scheme and figure: expect.ecmp.efficiency: '< 0.99'"
     )
@@ -56,13 +60,19 @@ class Scenario(Description):
                 raise ValueError(f"expect: names among the schemes {', '.join(names)}, not {name}")
         return self
 
+    def hash_seeds_of(self, scheme: Scheme) -> Literal["per-switch", "same"]:
+        """Return which hash seeds the switches get under a scheme."""
+        return scheme.switch.hash_seeds or self.hash_seeds
+
     def check(self) -> None:
         """Check what only topology and workload together can tell.
 
         Raises:
             ScenarioError: the workload does not fit the topology.
         """
-        self.workload.expand(self.topology, self.seed)
+        self.workload.check(self.topology)
+        for i, fault in enumerate(self.faults):
+            fault.find(self.topology, f"faults[{i}]")
 
     def check_live(self) -> None:
         """Check the limits of a live fabric, which predictions do not have.

@@ -45,6 +45,9 @@ class Switch(Description):
         1, description="fib_multipath_hash_policy: 0 addresses, 1 five-tuple, 3 chosen fields"
     )
     hash_fields: int = Field(0x37, ge=1, le=0x3F, description="fib_multipath_hash_fields, policy 3")
+    hash_seeds: Literal["per-switch", "same"] | None = Field(
+        None, description="overrides the scenario's hash_seeds"
+    )
     drop_at: Size | None = Field(
         None, description="queue limit of a port in bytes; 32 full frames when left out"
     )

@@ -138,7 +138,7 @@ class Topology(Description):
             raise ValueError("tiers: 3 with pods over 1 or super_spines over 0")
         if self.tiers == 3 and (self.super_spines == 0 or self.super_spines % self.spines):
             raise ValueError("super_spines: a multiple of spines (groups as in a fat tree)")
-        if self.leaves * self.pods >= 1 << (20 - self._host_bits):
+        if self.leaves * self.pods >= 1 << (20 - self.host_bits):
             raise ValueError("fewer leaves: the IPv4 address plan has no room for as many")
         return self
 
@@ -314,12 +314,13 @@ class Topology(Description):
     # Addresses.
 
     @property
-    def _host_bits(self) -> int:
+    def host_bits(self) -> int:
+        """Low bits of an IPv4 host address that number the host on its leaf."""
         return max(8, (self.hosts_per_leaf + 1).bit_length())
 
     def leaf_prefix4(self, leaf: Node) -> ipaddress.IPv4Network:
         """Return the IPv4 prefix of a leaf's hosts."""
-        bits = self._host_bits
+        bits = self.host_bits
         return ipaddress.IPv4Network((10 << 24 | leaf.plane << 20 | leaf.number << bits, 32 - bits))
 
     def leaf_prefix6(self, leaf: Node) -> ipaddress.IPv6Network:

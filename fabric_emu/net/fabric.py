@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import signal
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fabric_emu.errors import FabricError
+from fabric_emu import interrupts
+from fabric_emu.errors import FabricError, ScenarioError
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Link, Node, Role, Topology, hash_seed, mac_address
 from fabric_emu.net import links, namespaces, shaping
+from fabric_emu.net.faults import LiveLink
 from fabric_emu.net.netlink import NetlinkSocket
 from fabric_emu.net.registry import IFINDEX_BLOCK, Lease
 from fabric_emu.net.routing import Routing
@@ -41,7 +42,7 @@ class Fabric:
         topology: what to build.
         scheme: what the switches do.
         seed: the run's seed; every switch's hash seed derives from it.
-        hash_seeds: ``per-switch`` or ``same``.
+        hash_seeds: ``per-switch`` or ``same``; left out: as the scheme says, else per switch.
         queue_pairs: how many queue pairs get per-port counters; their numbers start at
             ``QPN_BASE``.
         shaped: False leaves the shapers out: links carry what the processors can.
@@ -61,14 +62,14 @@ class Fabric:
         scheme: Scheme | None = None,
         *,
         seed: int = 1,
-        hash_seeds: Literal["per-switch", "same"] = "per-switch",
+        hash_seeds: Literal["per-switch", "same"] | None = None,
         queue_pairs: int = 1024,
         shaped: bool = True,
     ) -> None:
         self.topology = topology
         self.scheme = scheme or Scheme.named("ecmp")
         self.seed = seed
-        self.hash_seeds = hash_seeds
+        self.hash_seeds = hash_seeds or self.scheme.switch.hash_seeds or "per-switch"
         self.queue_pairs = queue_pairs
         self.shaped = shaped
         self.namespace_fds: dict[str, int] = {}
@@ -88,8 +89,12 @@ class Fabric:
             raise FabricError(
                 f"{len(self.topology.links)} links: a live fabric has at most {IFINDEX_BLOCK // 2}"
             )
-        with _released_on_failure(self._stack):
-            self._build()
+        try:
+            with interrupts.held() as check:
+                self._build_or_free(check)
+        except BaseException:
+            self.close()  # for an interrupt that came after all was built
+            raise
         return self
 
     def __exit__(
@@ -102,12 +107,24 @@ class Fabric:
 
     def close(self) -> None:
         """Free everything the fabric owns; a second call does nothing."""
-        with _uninterrupted():
-            self._stack.close()
+        try:
+            with interrupts.held():
+                self._stack.close()
+        except BaseException:
+            with interrupts.held():  # for an interrupt that came before the first hold
+                self._stack.close()
+            raise
 
     # Building.
 
-    def _build(self) -> None:
+    def _build_or_free(self, check: Callable[[], None]) -> None:
+        try:
+            self._build(check)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _build(self, check: Callable[[], None]) -> None:
         topology = self.topology
         namespaces.prepare()
         _raise_file_limit(3 * len(topology.nodes) + 256)
@@ -127,12 +144,14 @@ class Fabric:
         )
         self._stack.callback(self.ports.close)
         self._configure_ports()
+        check()
 
         sockets: dict[str, NetlinkSocket] = {}
         with contextlib.ExitStack() as building:
             building.enter_context(namespaces.restored())
-            self._make_namespaces(sockets, building)
+            self._make_namespaces(sockets, building, check)
             self._make_links(sockets, base)
+            check()
             routing = Routing(topology, base, sockets.__getitem__)
             for node in topology.nodes.values():
                 routing.addresses(node)
@@ -141,15 +160,20 @@ class Fabric:
             for node in topology.nodes.values():
                 routing.routes(node)
                 sockets[node.name].flush()
+                check()
 
     def _make_namespaces(
-        self, sockets: dict[str, NetlinkSocket], building: contextlib.ExitStack
+        self,
+        sockets: dict[str, NetlinkSocket],
+        building: contextlib.ExitStack,
+        check: Callable[[], None],
     ) -> None:
         names = [self.namespace(node.name) for node in self.topology.nodes.values()]
         self.lease.namespaces = names
         self.lease.save()
         for node, name in zip(self.topology.nodes.values(), names, strict=True):
-            fd = namespaces.create(name, lambda n=name: self._stack.callback(namespaces.remove, n))
+            release = partial(self._stack.callback, namespaces.remove, name)
+            fd = namespaces.create(name, release)
             self._stack.callback(os.close, fd)
             self.namespace_fds[node.name] = fd
             self._write_sysctls(node)
@@ -157,6 +181,7 @@ class Fabric:
             building.callback(sock.close)
             sockets[node.name] = sock
             links.set_up(sock, 1, "loopback")
+            check()
 
     def _write_sysctls(self, node: Node) -> None:
         switch = self.scheme.switch
@@ -247,6 +272,31 @@ class Fabric:
         """Return the name of a node's namespace, as ``ip netns`` lists it."""
         return self.lease.prefix + node
 
+    @contextlib.contextmanager
+    def netlink(self, node: str) -> Iterator[NetlinkSocket]:
+        """Open a netlink socket in a node's namespace for a while."""
+        with namespaces.inside(self.namespace_fds[node]):
+            sock = NetlinkSocket(node)
+        try:
+            yield sock
+        finally:
+            sock.close()
+
+    def link(self, one: str, other: str, number: int = 1) -> LiveLink:
+        """Return the link between two nodes, to be made faulty; parallel ones count from 1.
+
+        Raises:
+            ScenarioError: there is no such link.
+        """
+        found = [
+            link
+            for link in self.topology.links
+            if {link.lower.name, link.upper.name} == {one, other}
+        ]
+        if not 1 <= number <= len(found):
+            raise ScenarioError("link", f"{one}-{other}", "two nodes that a link joins")
+        return LiveLink(self, found[number - 1])
+
     @cached_property
     def net(self) -> FabricNet:
         """The fabric as a ``mininet.net.Mininet``."""
@@ -280,28 +330,6 @@ class Fabric:
 
 
 _SEED = "net/ipv4/fib_multipath_hash_seed"
-
-
-@contextlib.contextmanager
-def _released_on_failure(stack: contextlib.ExitStack) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with _uninterrupted():
-            stack.close()
-        raise
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C and termination while freeing: it takes a fraction of a second."""
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    )
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _raise_file_limit(wanted: int) -> None:

@@ -68,12 +68,13 @@ def make(
     sock.queue(request, f"make link {link.name}")
 
 
-def set_up(sock: NetlinkSocket, index: int, label: str) -> None:
-    """Queue the request that sets an interface up."""
+def set_up(sock: NetlinkSocket, index: int, label: str, up: bool = True) -> None:
+    """Queue the request that sets an interface up, or down."""
+    flags = _IFF_UP if up else 0
     request = encode(
-        ifinfmsg, RTM_NEWLINK, NLM_F_REQUEST, (), index=index, flags=_IFF_UP, change=_IFF_UP
+        ifinfmsg, RTM_NEWLINK, NLM_F_REQUEST, (), index=index, flags=flags, change=_IFF_UP
     )
-    sock.queue(request, f"set {label} up")
+    sock.queue(request, f"set {label} {'up' if up else 'down'}")
 
 
 class Offloads:

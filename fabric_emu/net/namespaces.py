@@ -50,6 +50,18 @@ def inside(namespace_fd: int) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """Run a block in a new namespace that has no name and goes with the block.
+
+    Raises:
+        HostUnfit: no right to make namespaces.
+    """
+    with restored():
+        _leave_for_new()
+        yield
+
+
 def prepare() -> None:
     """Make /run/netns a shared mount, as iproute2 does, so that all processes see new names.
 
@@ -88,14 +100,24 @@ def create(name: str, registered: Callable[[], object]) -> int:
             f"namespace {name} exists already; if a dead run left it, fabric-emu clean removes it"
         ) from None
     registered()
+    _leave_for_new()
     try:
-        _call("unshare", _CLONE_NEWNET)
         _call("mount", _OWN.encode(), str(path).encode(), b"none", _MS_BIND, None)
     except PermissionError:
         raise HostUnfit("network namespaces need root", "run with sudo") from None
     except OSError as error:
         raise CommandFailed(f"namespace {name}: {error.strerror}") from None
     return os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _leave_for_new() -> None:
+    try:
+        _call("unshare", _CLONE_NEWNET)
+    except PermissionError:
+        raise HostUnfit("network namespaces need root", "run with sudo") from None
+    except OSError as error:
+        remedy = "boot a kernel with CONFIG_NET_NS=y"
+        raise HostUnfit(f"no new network namespace ({error.strerror})", remedy) from None
 
 
 def remove(name: str) -> None:

@@ -10,7 +10,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyroute2.netlink import nlmsg
@@ -23,8 +23,11 @@ NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 CREATE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL
 REPLACE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
 _NLMSG_ERROR = 2
+_NLA_TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
 _BATCH_BYTES = 64 * 1024
+_QUESTIONS = 32
+"""Asked at a time: each answer occupies a page or two of the socket's receive buffer."""
 
 
 class NexthopMessage(nlmsg):  # type: ignore[misc]
@@ -152,10 +155,49 @@ class NetlinkSocket:
                         raise failed
                     return
 
+    def ask(self, requests: Sequence[bytes]) -> list[bytes]:
+        """Send requests that the kernel answers with one message each; return the answers.
+
+        Raises:
+            CommandFailed: the first refused request, with its errno.
+        """
+        answers = []
+        for start in range(0, len(requests), _QUESTIONS):
+            batch = requests[start : start + _QUESTIONS]
+            data = bytearray()
+            for request in batch:
+                self._sequence += 1
+                length, kind, flags, _, _ = _HEADER.unpack_from(request)
+                data += _HEADER.pack(length, kind, flags, self._sequence, 0)
+                data += request[_HEADER.size :]
+            self._socket.send(data)
+            answers += [self._socket.recv(1 << 16) for _ in batch]
+        for answer in answers:
+            for _, error in _answers(answer):
+                raise CommandFailed(
+                    f"{self._owner}: {os.strerror(error)} ({errno.errorcode.get(error, error)})"
+                )
+        return answers
+
     def close(self) -> None:
         """Close the socket; what is queued is forgotten."""
         self._queue.clear()
         self._socket.close()
+
+
+def attributes(message: bytes, offset: int) -> dict[int, bytes]:
+    """Return the attributes of an answer by type.
+
+    Args:
+        message: one netlink message.
+        offset: where they start: behind the header (16 bytes) and the family's own.
+    """
+    found = {}
+    while offset + 4 <= len(message):
+        length, kind = struct.unpack_from("=HH", message, offset)
+        found[kind & _NLA_TYPE_MASK] = message[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return found
 
 
 def _answers(data: bytes) -> Iterable[tuple[int, int]]:

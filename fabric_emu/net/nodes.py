@@ -63,7 +63,9 @@ class FabricNode(Node):  # type: ignore[misc]
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command in the node's namespace without its shell; see Mininet."""
         kwargs.setdefault("mncmd", [])
-        return super().popen(*args, **kwargs)
+        process = super().popen(*args, **kwargs)
+        self._started(process.pid)
+        return process
 
     def _want_shell(self) -> None:
         if not self.shell and not self._wanted:

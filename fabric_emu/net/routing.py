@@ -41,11 +41,17 @@ class Routing:
         topology: the fabric.
         base: interface index of port 0.
         socket_of: the netlink socket of a node, by name.
+        flags: ``CREATE``, or ``REPLACE`` where some of it may still be there.
     """
 
     def __init__(
-        self, topology: Topology, base: int, socket_of: Callable[[str], NetlinkSocket]
+        self,
+        topology: Topology,
+        base: int,
+        socket_of: Callable[[str], NetlinkSocket],
+        flags: int = CREATE,
     ) -> None:
+        self._flags = flags
         self._topology = topology
         self._base = base
         self._socket_of = socket_of
@@ -67,7 +73,7 @@ class Routing:
                 request = encode(
                     ifaddrmsg,
                     RTM_NEWADDR,
-                    CREATE,
+                    self._flags,
                     [("IFA_LOCAL", address), ("IFA_ADDRESS", address)],
                     family=_FAMILY[family],
                     prefixlen=32 if family == 4 else 128,
@@ -87,7 +93,7 @@ class Routing:
                 request = encode(
                     ndmsg,
                     RTM_NEWNEIGH,
-                    CREATE,
+                    self._flags,
                     [("NDA_DST", address), ("NDA_LLADDR", mac_address(port ^ 1))],
                     family=_FAMILY[family],
                     ifindex=self._base + port,
@@ -148,7 +154,7 @@ class Routing:
         request = encode(
             RouteMessage,
             RTM_NEWROUTE,
-            CREATE,
+            self._flags,
             [("RTA_DST", address), ("RTA_OIF", self._base + link.down_port)],
             family=_FAMILY[family],
             dst_len=bits,
@@ -164,7 +170,7 @@ class Routing:
         request = encode(
             NexthopMessage,
             RTM_NEWNEXTHOP,
-            CREATE,
+            self._flags,
             [("NHA_ID", identity), ("NHA_OIF", self._base + port), ("NHA_GATEWAY", gateway)],
             family=_FAMILY[family],
             protocol=_RTPROT_STATIC,
@@ -182,7 +188,7 @@ class Routing:
         request = encode(
             NexthopMessage,
             RTM_NEWNEXTHOP,
-            CREATE,
+            self._flags,
             [("NHA_ID", identity), ("NHA_GROUP", entries)],
             family=socket.AF_UNSPEC,
             protocol=_RTPROT_STATIC,
@@ -190,15 +196,14 @@ class Routing:
         sock.queue(request, f"nexthop group {identity}")
         return identity
 
-    @staticmethod
-    def _route(sock: NetlinkSocket, prefix: IPv4Network | IPv6Network, nexthop: int) -> None:
+    def _route(self, sock: NetlinkSocket, prefix: IPv4Network | IPv6Network, nexthop: int) -> None:
         attributes: list[tuple[str, object]] = [("RTA_NH_ID", nexthop)]
         if prefix.prefixlen:
             attributes.append(("RTA_DST", str(prefix.network_address)))
         request = encode(
             RouteMessage,
             RTM_NEWROUTE,
-            CREATE,
+            self._flags,
             attributes,
             family=_FAMILY[4 if prefix.version == 4 else 6],
             dst_len=prefix.prefixlen,

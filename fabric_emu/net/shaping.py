@@ -14,7 +14,7 @@ import struct
 from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from fabric_emu.net.netlink import CREATE, NetlinkSocket, encode
+from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket, encode
 
 HANDLE = 0x10000
 ROOT_CLASS, CONTROL_CLASS, DATA_CLASS = HANDLE + 0x1, HANDLE + 0x10, HANDLE + 0x20
@@ -49,8 +49,14 @@ def shape(sock: NetlinkSocket, index: int, rate_bps: int, frame_bytes: int, labe
         frame_bytes: largest frame.
         label: the interface, for errors.
     """
-    for request in _shaping(rate_bps, frame_bytes):
+    for request in (_root(), *_classes(rate_bps, frame_bytes, CREATE)):
         sock.queue(_patched(request, index), f"HTB on {label}")
+
+
+def reshape(sock: NetlinkSocket, index: int, rate_bps: int, frame_bytes: int, label: str) -> None:
+    """Queue the requests that give a shaped interface another rate; what it holds stays queued."""
+    for request in _classes(rate_bps, frame_bytes, NLM_F_REQUEST):
+        sock.queue(_patched(request, index), f"rate of {label}")
 
 
 def attach(sock: NetlinkSocket, index: int, ingress_fd: int, egress_fd: int, label: str) -> None:
@@ -64,50 +70,29 @@ def _patched(request: bytes, index: int) -> bytes:
     return request[:_INDEX_OFFSET] + struct.pack("=I", index) + request[_INDEX_OFFSET + 4 :]
 
 
-@functools.lru_cache(maxsize=64)
-def _shaping(rate_bps: int, frame_bytes: int) -> tuple[bytes, ...]:
+@functools.lru_cache(maxsize=1)
+def _root() -> bytes:
     init = {"version": 3, "rate2quantum": 10, "defcls": DATA_CLASS & 0xFFFF}
     init |= {"debug": 0, "direct_pkts": 0}
-    requests = [
-        encode(
-            tcmsg,
-            RTM_NEWQDISC,
-            CREATE,
-            [
-                ("TCA_KIND", "htb"),
-                ("TCA_OPTIONS", {"attrs": [("TCA_HTB_INIT", init)]}),
-            ],
-            handle=HANDLE,
-            parent=_TC_H_ROOT,
-        )
-    ]
+    attributes = [("TCA_KIND", "htb"), ("TCA_OPTIONS", {"attrs": [("TCA_HTB_INIT", init)]})]
+    return encode(tcmsg, RTM_NEWQDISC, CREATE, attributes, handle=HANDLE, parent=_TC_H_ROOT)
+
+
+@functools.lru_cache(maxsize=64)
+def _classes(rate_bps: int, frame_bytes: int, flags: int) -> tuple[bytes, ...]:
     classes = (
         (ROOT_CLASS, HANDLE, 1.0, 0),
         (CONTROL_CLASS, ROOT_CLASS, CONTROL_SHARE, 0),
         (DATA_CLASS, ROOT_CLASS, 1 - CONTROL_SHARE, 1),
     )
     burst = burst_bytes(rate_bps, frame_bytes)
+    requests = []
     for classid, parent, share, priority in classes:
-        requests.append(
-            encode(
-                tcmsg,
-                RTM_NEWTCLASS,
-                CREATE,
-                [
-                    ("TCA_KIND", "htb"),
-                    (
-                        "TCA_OPTIONS",
-                        {
-                            "attrs": _class_options(
-                                round(rate_bps * share), rate_bps, burst, frame_bytes, priority
-                            )
-                        },
-                    ),
-                ],
-                handle=classid,
-                parent=parent,
-            )
-        )
+        own = round(rate_bps * share)
+        options = _class_options(own, rate_bps, burst, frame_bytes, priority)
+        attributes = [("TCA_KIND", "htb"), ("TCA_OPTIONS", {"attrs": options})]
+        request = encode(tcmsg, RTM_NEWTCLASS, flags, attributes, handle=classid, parent=parent)
+        requests.append(request)
     return tuple(requests)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scapy.packet import Packet
 
-from fabric_emu.errors import ScenarioError
 from fabric_emu.model.queue_pair import QPN_BASE, QueuePairs
 from fabric_emu.model.topology import Node, mac_address
 from fabric_emu.model.workload import Flow, OpenLoop
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.nic.schedule import Schedule
 from fabric_emu.nic.worker import Plan, Port, Stream
-from fabric_emu.predict.placement import Packets, Placement, spread_evenly
+from fabric_emu.predict.entropy import rotations
+from fabric_emu.predict.placement import Placement
 from fabric_emu.wire.rocev2 import Envelope, write_frame
 from fabric_emu.wire.template import FrameTemplates
 
@@ -35,6 +35,10 @@ class Planner:
         flows: the workload's flows.
         pairs: their queue pairs.
         placement: how the switches hash; None where the kernel's hash is not known.
+
+    Attributes:
+        entropy: how source ports are chosen: as the scheme says, but at random where even
+            spreading would need a hash that is not known.
     """
 
     def __init__(
@@ -52,6 +56,9 @@ class Planner:
         self._placement = placement
         self._seed = fabric.seed
         self._nic = fabric.scheme.nic
+        self.entropy = self._nic.entropy
+        if self.entropy == "even" and placement is None:
+            self.entropy = "random"
 
     def plans(self) -> list[Plan]:
         """Return one plan per processor, as many as there are hosts to serve."""
@@ -86,27 +93,9 @@ class Planner:
     def _rotations(self) -> NDArray[np.uint16]:
         """Return (flows, m) source ports: the rotation of entropy values, or one per queue pair."""
         n = self._nic.queue_pairs
-        if self._nic.entropy != "even":
+        if self.entropy != "even" or self._placement is None:
             return self._pairs.source_port.reshape(-1, n)
-        if self._placement is None:
-            raise ScenarioError(
-                f"scheme {self._fabric.scheme.name}",
-                "entropy: even",
-                "a kernel whose multipath hash can be predicted",
-                "entropy: random (scheme mrc-random) works on any kernel",
-            )
-        draw = np.random.default_rng([self._seed, 2])
-        parts = []
-        for rows in self._pairs.groups():
-            firsts = rows[rows % n == 0]
-            packets = Packets.of(self._pairs, firsts)
-            spread = spread_evenly(self._placement, packets, self._nic.entropy_values, draw)
-            parts.append((self._pairs.flow[firsts], spread))
-        width = max(spread.shape[1] for _, spread in parts)
-        rotation = np.zeros((len(self._flows), width), np.uint16)
-        for flows, spread in parts:
-            rotation[flows] = np.resize(spread.T, (width, len(flows))).T
-        return rotation
+        return rotations(self._placement, self._pairs, self._nic, self._seed)
 
     def _stream(self, flows: NDArray[np.int64], rotation: NDArray[np.uint16]) -> Stream:
         workload, nic = self._workload, self._nic
@@ -132,7 +121,7 @@ class Planner:
             total=np.maximum(total, 0),
             queue_pair=np.arange(len(rows)).reshape(-1, n),
             source_port=rotation[flows],
-            entropy=nic.entropy,
+            entropy=self.entropy,
             burst=per_message if nic.round_robin == "message" else 1,
             seed=self._seed * 64 + int(flows[0]) % 64,
         )

@@ -19,14 +19,29 @@ from fabric_emu.errors import HostUnfit
 
 _SOL_PACKET = 263
 _PACKET_RX_RING, _PACKET_STATISTICS, _PACKET_VERSION = 5, 6, 10
-_PACKET_TX_RING, _PACKET_LOSS, _PACKET_IGNORE_OUTGOING = 13, 14, 23
+_PACKET_TX_RING, _PACKET_LOSS, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 13, 14, 15, 23
 _TPACKET_V2 = 1
 _ETH_P_ALL = 3
 
 _USER, _SEND_REQUEST, _AVAILABLE = 1, 1, 0
 _LENGTH_OFFSET, _MAC_OFFSET, _SECONDS_OFFSET = 4, 12, 16
 _SEND_DATA = 32
-"""Where a frame to send begins in its slot: the header, aligned, without its link address."""
+"""Where what is sent begins in its slot: the header, aligned, without its link address."""
+
+_VNET_HEADER = 10
+_VNET_LINEAR_OFFSET = 2
+"""``struct virtio_net_hdr`` before each frame; its ``hdr_len`` says how many of the frame's bytes
+go into the linear part of the kernel's buffer. Without it only the Ethernet header does: the rest
+stays in the ring's pages, and is copied at the first link and picked apart at every hop.
+Source: net/packet/af_packet.c, tpacket_snd; include/uapi/linux/virtio_net.h.
+"""
+
+_SO_SNDBUFFORCE = 32
+_KERNEL_OVERHEAD, _SEND_BUFFER_MOST = 1024, (1 << 30) - 1
+"""What a buffer costs the kernel beside its frame; it rounds up and grants twice what is asked."""
+
+_LINEAR_MOST = 16_000
+"""Longer frames keep their payload in pages: the kernel would have to find them in one piece."""
 
 RECEIVE_SLOT = 256
 HEADER_BYTES = 98
@@ -91,17 +106,25 @@ class TransmitRing(_Ring):
     def __init__(
         self, interface: str, frame_bytes: int, header_bytes: int, payload: bytes, slots: int
     ) -> None:
-        slot = -(-(_SEND_DATA + frame_bytes) // 256) * 256
+        frame = _SEND_DATA + _VNET_HEADER
+        slot = -(-(frame + frame_bytes) // 256) * 256
         super().__init__(interface, _PACKET_TX_RING, 0, slot, slots)
-        start, end = _SEND_DATA + header_bytes, _SEND_DATA + frame_bytes - 4
+        start, end = frame + header_bytes, frame + frame_bytes - 4
         self._slots[:, start:end] = np.frombuffer(payload, np.uint8)
-        self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:] = frame_bytes
-        self._headers = self._slots[:, _SEND_DATA:start]
+        length = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)
+        length[:] = _VNET_HEADER + frame_bytes
+        linear = self._slots[:, _SEND_DATA + _VNET_LINEAR_OFFSET :][:, :2].view(np.uint16)
+        linear[:] = frame_bytes if frame_bytes <= _LINEAR_MOST else header_bytes
+        # The ring alone says how much may be on its way, not the socket's send buffer.
+        room = min(self.slots * (slot + _KERNEL_OVERHEAD), _SEND_BUFFER_MOST)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, room)
+        self._headers = self._slots[:, frame:start]
         self._icrc = self._slots[:, end : end + 4]
 
     def _prepare(self) -> None:
         # A frame the kernel finds wrong must not stop the ones behind it.
         self._socket.setsockopt(_SOL_PACKET, _PACKET_LOSS, 1)
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
 
     def room(self, frames: int) -> bool:
         """Tell whether ``frames`` more can be queued; frames leave in order."""

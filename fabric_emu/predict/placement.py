@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.model.numbering import MAX_HOPS, Choices, Ints, Numbering
 from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.scheme import Switch
-from fabric_emu.model.topology import Node, Role, Topology, hash_seed
+from fabric_emu.model.topology import Topology, hash_seed
 from fabric_emu.predict.multipath import FiveTuples, multipath_hash, select_by_threshold
 from fabric_emu.wire.layout import ROCEV2_PORT
-
-MAX_HOPS = 6
-"""Ports on the longest path: host, leaf, spine, super-spine, spine, leaf."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class Packets:
         source, destination: (n,) int, 0-based host numbers.
         source_port: (n,) uint16.
         flow_label: (n,) uint32; IPv6 only.
+        run: (n,) int, which of the placement's runs each packet is of; None: the first.
     """
 
     family: Literal[4, 6]
@@ -37,6 +36,7 @@ class Packets:
     destination: NDArray[np.int64]
     source_port: NDArray[np.uint16]
     flow_label: NDArray[np.uint32] | None = None
+    run: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, pairs: QueuePairs, rows: NDArray[np.intp]) -> Packets:
@@ -49,17 +49,25 @@ class Packets:
             pairs.source_port[rows],
         )
 
-    def take(self, rows: NDArray[np.intp]) -> Packets:
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Packets:
         """Return the packets of some rows."""
-        label = None if self.flow_label is None else self.flow_label[rows]
-        return Packets(
-            self.family,
-            self.plane,
-            self.source[rows],
-            self.destination[rows],
-            self.source_port[rows],
-            label,
+        return replace(
+            self,
+            source=self.source[rows],
+            destination=self.destination[rows],
+            source_port=self.source_port[rows],
+            flow_label=None if self.flow_label is None else self.flow_label[rows],
+            run=None if self.run is None else self.run[rows],
         )
+
+    def with_ports(self, source_ports: NDArray[np.uint16]) -> Packets:
+        """Return packets with source ports (n, m) in the place of each: n times m rows."""
+        each = source_ports.shape[1]
+        repeated = self.take(np.repeat(np.arange(len(self)), each))
+        return replace(repeated, source_port=source_ports.ravel())
 
 
 class Placement:
@@ -68,40 +76,36 @@ class Placement:
     Args:
         topology: the fabric.
         switch: hash policy and fields.
-        seeds: hash seed of each switch, by name.
+        seeds: (runs, switches) hash seeds, switches in the order of ``Topology.switches``.
+
+    Attributes:
+        topology, switch: as given.
+        numbering: its ports.
     """
 
-    def __init__(self, topology: Topology, switch: Switch, seeds: Mapping[str, int]) -> None:
-        self._topology = topology
-        self._switch = switch
+    def __init__(self, topology: Topology, switch: Switch, seeds: NDArray[np.uint32]) -> None:
+        self.topology = topology
+        self.switch = switch
+        self.numbering = Numbering(topology)
         self._seeds = seeds
-        self._addresses: dict[tuple[int, int], NDArray[np.generic]] = {}
+        self._addresses: dict[tuple[int, int], NDArray[np.uint32] | NDArray[np.uint8]] = {}
 
     @classmethod
     def of(
-        cls, topology: Topology, switch: Switch, seed: int, mode: str = "per-switch"
+        cls,
+        topology: Topology,
+        switch: Switch,
+        seed: int | Sequence[int],
+        mode: str = "per-switch",
     ) -> Placement:
-        """Return a placement with the hash seeds that a run of this seed gives its switches."""
-        seeds = {node.name: hash_seed(seed, node, mode) for node in topology.switches}
-        return cls(topology, switch, seeds)
-
-    def host_addresses(self, family: int, plane: int) -> NDArray[np.generic]:
-        """Return every host's address: (hosts,) uint32, or (hosts, 16) uint8 for IPv6."""
-        key = (family, plane)
-        if key not in self._addresses:
-            topology = self._topology
-            if family == 4:
-                self._addresses[key] = np.array(
-                    [int(topology.address4(host, plane)) for host in topology.hosts], np.uint32
-                )
-            else:
-                packed = [list(topology.address6(h, plane).packed) for h in topology.hosts]
-                self._addresses[key] = np.array(packed, np.uint8)
-        return self._addresses[key]
+        """Return a placement with the hash seeds that runs of these seeds give their switches."""
+        runs = [seed] if isinstance(seed, int) else seed
+        seeds = [[hash_seed(run, node, mode) for node in topology.switches] for run in runs]
+        return cls(topology, switch, np.array(seeds, np.uint32))
 
     def tuples(self, packets: Packets) -> FiveTuples:
         """Return the five-tuples (and flow labels) that the switches hash."""
-        addresses = self.host_addresses(packets.family, packets.plane)
+        addresses = self._host_addresses(packets.family, packets.plane)
         return FiveTuples(
             packets.family,
             addresses[packets.source],
@@ -111,84 +115,93 @@ class Placement:
             flow_label=0 if packets.flow_label is None else packets.flow_label,
         )
 
+    def _host_addresses(
+        self, family: Literal[4, 6], plane: int
+    ) -> NDArray[np.uint32] | NDArray[np.uint8]:
+        key = (family, plane)
+        if key not in self._addresses:
+            numbering = self.numbering
+            of = numbering.addresses4 if family == 4 else numbering.addresses6
+            self._addresses[key] = of(plane)
+        return self._addresses[key]
+
+    def choices(self, packets: Packets) -> Choices:
+        """Return (n, 4) the next hop, of equal ones, that each packet's switches pick.
+
+        Columns as in ``Numbering.path_ports``; 0 where a packet does not pass or nothing is to be
+        picked.
+        """
+        t, numbering, plane = self.topology, self.numbering, packets.plane
+        found = np.zeros((len(packets), 4), np.int64)
+        leaf, last_leaf = (end // t.hosts_per_leaf for end in (packets.source, packets.destination))
+        up = np.flatnonzero(leaf != last_leaf)
+        if not len(up):
+            return found
+        packets, leaf, last_leaf = packets.take(up), leaf[up], last_leaf[up]
+        uplink = self._choose(packets, numbering.leaf(plane, leaf), numbering.leaf_uplinks)
+        found[up, 0] = uplink
+        place = uplink // numbering.parallel
+        spine, last_spine = numbering.spines_between(leaf, last_leaf, place)
+        over = np.flatnonzero(spine != last_spine)
+        if len(over):
+            found[up[over], 1:3] = self._over_super_spines(packets.take(over), spine[over])
+        last = numbering.spine(plane, last_spine)
+        found[up, 3] = self._choose(packets, last, numbering.parallel)
+        return found
+
+    def _over_super_spines(self, packets: Packets, spine: Ints) -> Choices:
+        numbering, plane = self.numbering, packets.plane
+        uplink = self._choose(packets, numbering.spine(plane, spine), numbering.spine_uplinks)
+        above = numbering.super_spine_of(spine, uplink // numbering.parallel)
+        switch = numbering.super_spine(plane, above)
+        return np.stack([uplink, self._choose(packets, switch, numbering.parallel)], axis=1)
+
+    def stages(self, packets: Packets) -> NDArray[np.int64]:
+        """Return (n, MAX_HOPS) the port that sends each packet at each ``Stage``; -1: skipped."""
+        return self.numbering.path_ports(
+            packets.plane, packets.source, packets.destination, self.choices(packets)
+        )
+
+    def _choose(self, packets: Packets, switch: Ints, members: int) -> Ints:
+        """Return (n,) the next hop, of equal ones, that each packet's switch picks."""
+        if members == 1:
+            return np.zeros(len(packets), np.int64)
+        seeds = self._seeds[0 if packets.run is None else packets.run, switch]
+        # One key for all rows hashes faster.
+        seed = int(seeds[0]) if seeds.min() == seeds.max() else seeds
+        policy, fields = self.switch.hash_policy, self.switch.hash_fields
+        hashes = multipath_hash(self.tuples(packets), seed, policy, fields)
+        return select_by_threshold(hashes, [1] * members)
+
     def paths(self, packets: Packets) -> NDArray[np.int32]:
         """Return (n, MAX_HOPS) port numbers that send each packet, in order; then -1."""
-        topology, plane = self._topology, packets.plane
-        n = len(packets.source)
-        found = np.full((n, MAX_HOPS), -1, np.int32)
-        host_ports = np.array(
-            [
-                next(k.up_port for k in topology.uplinks[host.name] if k.upper.plane == plane)
-                for host in topology.hosts
-            ]
-        )
-        found[:, 0] = host_ports[packets.source]
-        leaf_number = packets.destination // topology.hosts_per_leaf + 1
-        at: dict[Node, NDArray[np.intp]] = {}
-        for number in np.unique(packets.source // topology.hosts_per_leaf + 1):
-            rows = np.nonzero(packets.source // topology.hosts_per_leaf + 1 == number)[0]
-            at[topology.switch(Role.LEAF, int(number), plane)] = rows
-        for hop in range(1, MAX_HOPS):
-            moved: dict[Node, list[NDArray[np.intp]]] = {}
-            for switch, rows in at.items():
-                arrived = leaf_number[rows] == switch.number if switch.role is Role.LEAF else None
-                if arrived is not None and arrived.any():
-                    there = rows[arrived]
-                    found[there, hop] = host_ports[packets.destination[there]] ^ 1
-                    rows = rows[~arrived]
-                self._forward(switch, rows, hop, packets, leaf_number, found, moved)
-            at = {switch: np.concatenate(parts) for switch, parts in moved.items()}
+        return without_skipped(self.stages(packets))
+
+    def stages_of(self, pairs: QueuePairs) -> NDArray[np.int64]:
+        """Return (queue pairs, MAX_HOPS) the path of each queue pair, as ``stages`` does."""
+        found = np.full((len(pairs), MAX_HOPS), -1, np.int64)
+        for rows in pairs.groups():
+            found[rows] = self.stages(Packets.of(pairs, rows))
         return found
 
     def paths_of(self, pairs: QueuePairs) -> NDArray[np.int32]:
         """Return (queue pairs, MAX_HOPS) the path of each queue pair, as ``paths`` does."""
-        found = np.full((len(pairs), MAX_HOPS), -1, np.int32)
-        for rows in pairs.groups():
-            found[rows] = self.paths(Packets.of(pairs, rows))
-        return found
+        return without_skipped(self.stages_of(pairs))
 
-    def _forward(
-        self,
-        switch: Node,
-        rows: NDArray[np.intp],
-        hop: int,
-        packets: Packets,
-        leaf_number: NDArray[np.int64],
-        found: NDArray[np.int32],
-        moved: dict[Node, list[NDArray[np.intp]]],
-    ) -> None:
-        """Send the packets at one switch on their next hop, group by group."""
-        topology = self._topology
-        groups: dict[tuple[int, ...], list[int]] = {}
-        links = {}
-        for number in np.unique(leaf_number[rows]):
-            leaf = topology.switch(Role.LEAF, int(number), packets.plane)
-            hops = topology.next_hops(switch, leaf)
-            key = tuple(link.index for link in hops)
-            links[key] = hops
-            groups.setdefault(key, []).append(int(number))
-        for key, numbers in groups.items():
-            own = rows[np.isin(leaf_number[rows], numbers)]
-            hops = links[key]
-            chosen = np.zeros(len(own), np.intp)
-            if len(hops) > 1:
-                chosen = self._choose(switch, packets.take(own), len(hops))
-            up = hops[0].lower == switch
-            ports = np.array([link.up_port if up else link.down_port for link in hops])
-            found[own, hop] = ports[chosen]
-            for index, link in enumerate(hops):
-                onward = own[chosen == index]
-                if len(onward):
-                    moved.setdefault(link.upper if up else link.lower, []).append(onward)
 
-    def _choose(self, switch: Node, packets: Packets, members: int) -> NDArray[np.intp]:
-        hashes = multipath_hash(
-            self.tuples(packets),
-            self._seeds[switch.name],
-            self._switch.hash_policy,
-            self._switch.hash_fields,
-        )
-        return select_by_threshold(hashes, [1] * members)
+def without_skipped(stages: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return paths with the stages they skip moved to their ends."""
+    order = np.argsort(stages < 0, axis=1, kind="stable")
+    return np.take_along_axis(stages, order, axis=1).astype(np.int32)
+
+
+def path_name(topology: Topology, path: NDArray[np.int32]) -> str:
+    """Return the switches of one path of ports, such as ``leaf1>spine3>leaf2``."""
+    names = []
+    for port in path[path >= 0][1:]:
+        link = topology.links[port // 2]
+        names.append(link.upper.name if port % 2 else link.lower.name)
+    return ">".join(names)
 
 
 def port_stamps(topology: Topology) -> NDArray[np.uint8]:
@@ -205,56 +218,3 @@ def path_stamps(topology: Topology, paths: NDArray[np.int32]) -> NDArray[np.uint
     first = (stamps != 0).argmax(axis=1)
     result: NDArray[np.uint8] = stamps[np.arange(len(paths)), first]
     return result
-
-
-def spread_evenly(
-    placement: Placement, packets: Packets, values: int, draw: np.random.Generator
-) -> NDArray[np.uint16]:
-    """Return entropy values that use every path of each flow equally, in shuffled rotation.
-
-    Args:
-        placement: how the switches hash.
-        packets: one row per flow; its source ports are not used.
-        values: entropy values per flow; rounded up to a multiple of the number of paths.
-        draw: of candidates and of the order.
-
-    Returns:
-        (flows, m) uint16 source ports, m >= values.
-
-    Raises:
-        ValueError: some path cannot be reached with any of the candidates.
-    """
-    flows = len(packets.source)
-    candidates = draw.permutation(np.arange(0xC000, 0x10000, dtype=np.uint16))
-    tried = min(len(candidates), max(2048, 16 * values))
-    ports = candidates[:tried]
-    rows = np.repeat(np.arange(flows), tried)
-    every = packets.take(rows)
-    every = Packets(
-        every.family,
-        every.plane,
-        every.source,
-        every.destination,
-        np.tile(ports, flows),
-        every.flow_label,
-    )
-    paths = placement.paths(every)
-    rotations = []
-    for flow in range(flows):
-        own = paths[flow * tried : (flow + 1) * tried]
-        distinct, which = np.unique(own, axis=0, return_inverse=True)
-        each = -(-values // len(distinct))
-        chosen = [ports[which.ravel() == path][:each] for path in range(len(distinct))]
-        if min(len(part) for part in chosen) < each:
-            raise ValueError(f"{tried} source ports are too few for {each} on every path")
-        rotations.append(_rotation(np.array(chosen), draw))
-    if len({len(rotation) for rotation in rotations}) > 1:
-        longest = max(len(rotation) for rotation in rotations)
-        rotations = [np.resize(rotation, longest) for rotation in rotations]
-    return np.array(rotations)
-
-
-def _rotation(chosen: NDArray[np.uint16], draw: np.random.Generator) -> NDArray[np.uint16]:
-    """Order (paths, each) values in laps that visit every path once, each lap shuffled anew."""
-    laps = [draw.permutation(chosen[:, lap]) for lap in range(chosen.shape[1])]
-    return np.concatenate(laps)

@@ -56,10 +56,9 @@ def siphash24(key: tuple[Block, Block], blocks: Sequence[Block], lanes: Column) 
                 break
             state = _absorb_constant(state, block)
             constant += 1
-        for lane, value in zip(lanes, state, strict=False):
-            lane.fill(value)
+        lanes[:4] = np.array(state, np.uint64)[:, np.newaxis]
     else:
-        for lane, initial, half in zip(lanes, _INITIAL, (*key, *key), strict=False):
+        for lane, initial, half in zip(lanes[:4], _INITIAL, (*key, *key), strict=True):
             np.bitwise_xor(np.asarray(half, np.uint64), np.uint64(initial), out=lane)
     v0, v1, v2, v3, spare = lanes
     for block in blocks[constant:]:

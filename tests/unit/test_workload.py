@@ -59,7 +59,7 @@ def test_flows_as_listed():
 
 def test_load_is_shared_by_a_hosts_flows():
     flows = OpenLoop(pattern="pairs", flows_per_host=8, load=0.9).expand(TOPOLOGY, 1)
-    by_host = {}
+    by_host: dict[str, float] = {}
     for flow in flows:
         by_host[flow.source.name] = by_host.get(flow.source.name, 0) + flow.rate_bps
     assert by_host == pytest.approx(dict.fromkeys(["h1", "h2", "h3", "h4"], 90_000_000))

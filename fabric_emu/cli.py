@@ -1,0 +1,91 @@
+"""The command line; the one place that turns errors into exit codes.
+
+0 all well, 1 an expectation does not hold, 2 bad input, 3 this machine cannot, 4 the run broke,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import metadata
+from typing import Any
+
+import click
+
+from fabric_emu.commands.check import check
+from fabric_emu.commands.clean import clean
+from fabric_emu.commands.doctor import doctor
+from fabric_emu.commands.list import list_scenarios
+from fabric_emu.commands.run import INTERRUPTED, run
+from fabric_emu.commands.schema import schema
+from fabric_emu.commands.shell import shell
+from fabric_emu.commands.terminal import tolerate_narrow_encodings
+from fabric_emu.errors import FabricError, ScenarioError
+
+READER_LEFT = 128 + 13
+"""What a shell reports of a program that SIGPIPE ended."""
+
+_EPILOG = """\b
+Shell completion, for this session or in ~/.bashrc:
+  eval "$(_FABRIC_EMU_COMPLETE=bash_source fabric-emu)"
+  eval "$(_FABRIC_EMU_COMPLETE=zsh_source fabric-emu)"
+  _FABRIC_EMU_COMPLETE=fish_source fabric-emu | source
+"""
+
+
+class _Commands(click.Group):
+    """A group whose commands' errors become a message and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        tolerate_narrow_encodings()
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except FabricError as error:
+            # Bad input begins with its place, file:line, which editors and people look for.
+            bad_input = error.exit_code == ScenarioError.exit_code
+            click.echo(f"{error}" if bad_input else f"fabric-emu: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _forget_output()
+            ctx.exit(READER_LEFT)
+
+
+def _forget_output() -> None:
+    """Keep Python from complaining, as it ends, of output that nobody reads."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+
+
+def _version() -> str:
+    try:
+        return metadata.version("fabric-emu")
+    except metadata.PackageNotFoundError:
+        return "not installed, run from its sources"
+
+
+@click.group(
+    cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(_version(), prog_name="fabric-emu")
+def main() -> None:
+    """Run AI training traffic on a leaf-spine fabric, packet by packet, and see what it does.
+
+    \b
+    Start with:
+      fabric-emu list
+      sudo fabric-emu run holbrook
+    """
+
+
+for _command in (run, check, list_scenarios, schema, doctor, shell, clean):
+    main.add_command(_command)

@@ -1,0 +1,214 @@
+"""``fabric-emu run``: every scheme of a scenario at every seed, then the table and the folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fabric_emu import interrupts
+from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, choose_schemes, find
+from fabric_emu.commands.terminal import stops_as, terminal
+from fabric_emu.errors import FabricError, HostUnfit, ScenarioError
+
+if TYPE_CHECKING:
+    from fabric_emu.experiment import Progress
+    from fabric_emu.results.run import RunResult
+
+SEEDS_MAX = 10_000
+INTERRUPTED = 130
+REDRAW_S = 0.1
+
+
+@click.command()
+@click.argument("scenario", type=ScenarioFile())
+@click.option(
+    "--scheme",
+    "schemes",
+    type=SchemeName(),
+    multiple=True,
+    help="Run this scheme only: one of the scenario's, or a well-known one. Repeatable.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of everything random.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, SEEDS_MAX),
+    default=1,
+    metavar="N",
+    help="Run N seeds, counting up from the first, and give the spread.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Change a value of the scenario, such as workload.load=0.5. Repeatable.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    metavar="DIR",
+    help="Where the folder of this run is made.  [default: results]",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Also write the results as JSON; - is standard output, the table then goes to stderr.",
+)
+def run(
+    scenario: str,
+    schemes: tuple[str, ...],
+    seed: int | None,
+    seeds: int,
+    overrides: tuple[str, ...],
+    out: Path,
+    json_file: Path | None,
+) -> None:
+    """Run a scenario and print what came out of each scheme.
+
+    SCENARIO is a file or the name of a shipped scenario (see list). Needs root.
+
+    Ends with 0 when all is as expected, 1 when an expectation does not hold, 2 on bad input, 3
+    when this machine cannot run it, 4 when the run broke, 130 when it was interrupted.
+    """
+    from fabric_emu.model.load import load_scenario
+
+    file = find(scenario)
+    described = choose_schemes(load_scenario(file, overrides), schemes)
+    if seed is not None:
+        described = described.model_copy(update={"seed": seed})
+    all_seeds = _seeds(described.seed, seeds)
+    described.check_live()
+    _check_writable("--out", out)
+    if json_file is not None and str(json_file) != "-":
+        _check_writable("--json", json_file.absolute().parent)
+    need_root()
+    # Only now: what runs a fabric takes long to import.
+    from fabric_emu.experiment import machine, run_scheme
+    from fabric_emu.results.run import RunResult
+
+    result = RunResult.begin(file.stem, described, all_seeds, machine())
+    begun = True
+    try:
+        with (
+            stops_as(KeyboardInterrupt()),
+            _progress_bar(len(all_seeds) * len(described.schemes)) as report,
+        ):
+            for one_seed in all_seeds:
+                for scheme in described.schemes:
+                    measured = run_scheme(described, scheme, one_seed, report)
+                    result = result.with_scheme(measured)
+        result = result.ended("complete")
+    except KeyboardInterrupt:
+        result = result.ended("partial", "interrupted")
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except FabricError as error:
+        result = result.ended("failed", str(error))
+        begun = bool(result.schemes) or error.exit_code == FabricError.exit_code
+        raise
+    except BaseException as error:
+        result = result.ended("failed", repr(error))
+        raise
+    finally:
+        # Nothing is kept of a run that this machine could not even begin.
+        if begun:
+            _deliver(result, out, json_file)
+    if not result.expectations_hold:
+        raise click.exceptions.Exit(1)
+
+
+def _seeds(first: int, number: int) -> range:
+    if first + number > 2**32:
+        raise ScenarioError("--seeds", number, f"seeds that stay under 2^32, from {first} on")
+    return range(first, first + number)
+
+
+def _check_writable(option: str, folder: Path) -> None:
+    """Refuse before the run what would be refused after it."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise ScenarioError(option, str(folder), "a folder that can be written to")
+
+
+def need_root() -> None:
+    """Raise HostUnfit for a user without root."""
+    if os.geteuid() != 0:
+        words = shlex.join(["fabric-emu", *sys.argv[1:]])
+        raise HostUnfit("network namespaces need root", f"sudo {words}")
+
+
+@contextlib.contextmanager
+def _progress_bar(runs: int) -> Iterator[Callable[[Progress], None]]:
+    """Show how far a number of scheme runs is, on standard error if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    seen: set[tuple[str, int]] = set()
+    drawn = 0.0
+    # No refreshing thread: what is measured has few cores to itself.
+    with Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=terminal(sys.stderr),
+        auto_refresh=False,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=runs)
+
+        def report(progress: Progress) -> None:
+            nonlocal drawn
+            seen.add((progress.scheme, progress.seed))
+            bar.update(
+                task,
+                completed=len(seen) - 1 + progress.share,
+                description=f"{progress.scheme}, seed {progress.seed}: {progress.stage:7}",
+            )
+            if (now := time.monotonic()) > drawn + REDRAW_S:
+                drawn = now
+                bar.refresh()
+
+        yield report
+
+
+def _deliver(result: RunResult, out: Path, json_file: Path | None) -> None:
+    """Save a run, then print it: a reader who leaves early loses nothing."""
+    from fabric_emu.results.folder import write_file
+    from fabric_emu.results.table import print_run
+
+    to_stdout = json_file is not None and str(json_file) == "-"
+    console = terminal(sys.stderr if to_stdout else sys.stdout)
+    folder = None
+    try:
+        with interrupts.held():
+            folder = result.save(out)
+            if json_file is not None and not to_stdout:
+                write_file(json_file, result.to_json().encode())
+    finally:
+        if to_stdout:
+            click.echo(result.to_json(), nl=False)
+        if result.schemes:
+            print_run(console, result)
+        if folder is not None:
+            where = f"results in {folder}"
+            if result.status == "complete":
+                console.print(where[0].upper() + where[1:])
+            else:
+                ended = "interrupted" if result.status == "partial" else "the run broke"
+                click.echo(f"{ended}; partial {where}", err=True)

@@ -1,0 +1,322 @@
+"""Selective transports: packets in any order, each acknowledged, only lost ones sent again.
+
+What MRC and Ultra Ethernet's RUD have in common; they differ in entropy, congestion control and
+headers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.model.messages import MessageGraph
+from fabric_emu.nic.entropy import EntropyPolicy
+from fabric_emu.nic.transport.base import Ints, Transport
+from fabric_emu.nic.transport.packets import Kind, Packets
+from fabric_emu.nic.transport.space import PacketSpace
+
+BITMAP_BITS = 64
+_LOOK = 512
+
+
+class _State(IntEnum):
+    """What a sender knows of a packet."""
+
+    UNSENT = 0
+    FLYING = 1
+    ACKNOWLEDGED = 2
+    LOST = 3
+
+
+class CongestionControl(Protocol):
+    """Says how much a queue pair may have in flight."""
+
+    def allowance(self, flying: Ints) -> Ints:
+        """Return (queue pairs,) packets that may be sent now, given those in flight."""
+
+    def on_sent(self, pair: Ints) -> None:
+        """Note packets sent, one row each."""
+
+    def on_ack(
+        self,
+        pair: Ints,
+        now_s: float,
+        bytes_: Ints,
+        rtt_s: NDArray[np.float64],
+        marked: NDArray[np.bool_],
+    ) -> None:
+        """Note acknowledged packets, one row each."""
+
+    def on_loss(self, pair: Ints, bytes_: Ints) -> None:
+        """Note packets lost, one row each."""
+
+    def on_credit(self, pair: Ints, credit: Ints) -> None:
+        """Note credit granted."""
+
+
+@dataclass(frozen=True)
+class SelectiveSettings:
+    """Parameters of a selective transport.
+
+    Attributes:
+        timeout_s: a packet unacknowledged for so long is lost; doubled with each timeout in a
+            row without progress.
+        retries: timeouts in a row after which the queue pair fails.
+        ack_every: packets per acknowledgement; the last of a message is always acknowledged.
+        reach_packets: how far ahead of the first missing packet a sender may go.
+    """
+
+    timeout_s: float
+    retries: int = 10
+    ack_every: int = 1
+    reach_packets: int = 1024
+
+
+class Selective(Transport):
+    """Sprayed, selectively acknowledged queue pairs.
+
+    Args:
+        entropy: chooses the source port of each packet.
+        congestion: limits what is in flight.
+    """
+
+    def __init__(
+        self,
+        graph: MessageGraph,
+        space: PacketSpace,
+        local: NDArray[np.bool_],
+        settings: SelectiveSettings,
+        entropy: EntropyPolicy,
+        congestion: CongestionControl,
+    ) -> None:
+        super().__init__(graph, space, local)
+        n = space.queue_pairs
+        self._settings = settings
+        self._entropy, self._congestion = entropy, congestion
+        # Sender.
+        self._state = np.zeros(space.packets, np.uint8)
+        self._sent_s = np.zeros(space.packets)
+        self._used = np.zeros(space.packets, np.int64)
+        self._cumulative = np.zeros(n, np.int64)
+        self._in_flight = np.zeros(n, np.int64)
+        self._flight = np.empty(0, np.int64)
+        self._lost = np.empty(0, np.int64)
+        self._retries = np.zeros(n, np.int64)
+        # Receiver.
+        self._first_missing = np.zeros(n, np.int64)
+        self._highest_seen = np.zeros(n, np.int64)
+        self._since_ack = np.zeros(n, np.int64)
+        self.reach_max = 0
+
+    def acknowledged(self) -> Ints:
+        """Return (queue pairs,) packets acknowledged without a gap."""
+        return self._cumulative
+
+    # Sender.
+
+    def _data(self, now_s: float, room: Ints) -> Packets:
+        self._lost = np.sort(self._lost[self._state[self._lost] == _State.LOST])
+        start = np.searchsorted(self._lost, self.space.first)
+        lost = np.diff(start)
+        reach = self._cumulative + self._settings.reach_packets
+        new = np.minimum(self.ledger.limit, reach) - self.next
+        count = np.minimum(
+            lost + np.maximum(new, 0), self._congestion.allowance(self._in_flight)
+        )
+        count[~self.sends | self.failed] = 0
+        pair, rank = self._arbitrate(count, room)
+        if not len(pair):
+            return Packets.none()
+        again = rank < lost[pair]
+        psn = self.next[pair] + rank - lost[pair]
+        flat = self.space.flat(pair, psn)
+        flat[again] = self._lost[start[pair[again]] + rank[again]]
+        psn = flat - self.space.first[pair]
+        self.next += np.bincount(pair[~again], minlength=len(self.next))
+        value = self._entropy.choose(pair)
+        self._state[flat] = _State.FLYING
+        self._sent_s[flat] = now_s
+        self._used[flat] = value
+        self._flight = np.concatenate([self._flight, flat])
+        self._in_flight += np.bincount(pair, minlength=len(self._in_flight))
+        self._congestion.on_sent(pair)
+        self.counters["retransmitted"] += int(again.sum())
+        self.counters["retransmitted_bytes"] += int(self.space.size_bytes[flat[again]].sum())
+        return Packets.of(
+            Kind.DATA,
+            pair,
+            psn=psn,
+            entropy=self._entropy.port(pair, value),
+            retransmission=again,
+        )
+
+    def _on_sack(self, packets: Packets, now_s: float) -> None:
+        self.counters["sack"] += len(packets)
+        space = self.space
+        pair = packets.queue_pair
+        answered = space.flat(pair, packets.echo_psn)
+        fresh = self._state[answered] != _State.ACKNOWLEDGED
+        first = np.zeros(len(pair), bool)
+        first[np.unique(answered, return_index=True)[1]] = True
+        fresh &= first
+        self._settle(np.concatenate([answered, self._covered(packets)]))
+        rows = pair[fresh]
+        if not len(rows):
+            return
+        flat = answered[fresh]
+        marked = packets.echo_marked[fresh]
+        rtt = now_s - self._sent_s[flat]
+        self._retries[rows] = 0
+        self._congestion.on_ack(rows, now_s, space.size_bytes[flat], rtt, marked)
+        self._entropy.on_ack(rows, self._used[flat], marked)
+
+    def _covered(self, packets: Packets) -> Ints:
+        """Return the flat numbers of all packets that SACKs say have arrived."""
+        space, pair = self.space, packets.queue_pair
+        bits = np.unpackbits(
+            packets.bitmap.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"
+        )
+        row, bit = np.nonzero(bits)
+        beyond = space.flat(pair[row], packets.psn[row] + bit)
+        before = self._cumulative.copy()
+        np.maximum.at(self._cumulative, pair, packets.psn)
+        moved = np.nonzero(self._cumulative > before)[0]
+        count = self._cumulative[moved] - before[moved]
+        within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        below = np.repeat(space.flat(moved, before[moved]), count) + within
+        return np.concatenate([beyond, below])
+
+    def _settle(self, flat: Ints) -> None:
+        """Mark packets as acknowledged."""
+        flat = np.unique(flat)
+        flying = flat[self._state[flat] == _State.FLYING]
+        self._land(flying)
+        self._state[flat] = _State.ACKNOWLEDGED
+
+    def _land(self, flat: Ints) -> None:
+        """Take packets, each named once, out of flight."""
+        pair = self.space.part_queue_pair[self.space.part_of[flat]]
+        self._in_flight -= np.bincount(pair, minlength=len(self._in_flight))
+
+    def _lose(self, flat: Ints) -> Ints:
+        """Mark those of the packets that were in flight as lost; return them."""
+        flat = np.unique(flat)
+        flat = flat[self._state[flat] == _State.FLYING]
+        self._land(flat)
+        self._state[flat] = _State.LOST
+        self._lost = np.concatenate([self._lost, flat])
+        pair = self.space.part_queue_pair[self.space.part_of[flat]]
+        self._congestion.on_loss(pair, self.space.size_bytes[flat])
+        return flat
+
+    def _on_trim_nack(self, packets: Packets, now_s: float) -> None:
+        self.counters["trim_nack"] += len(packets)
+        flat = self.space.flat(packets.queue_pair, packets.echo_psn)
+        flying = self._state[flat] == _State.FLYING
+        self._entropy.on_trim(
+            packets.queue_pair[flying], self._used[flat[flying]], packets.last_hop[flying]
+        )
+        self._lose(flat)
+
+    def _on_time(self, now_s: float) -> None:
+        self._flight = self._flight[self._state[self._flight] == _State.FLYING]
+        flat = self._flight
+        pair = self.space.part_queue_pair[self.space.part_of[flat]]
+        patience = self._settings.timeout_s * 2.0 ** np.minimum(self._retries[pair], 8)
+        late = now_s - self._sent_s[flat] > patience
+        if not late.any():
+            return
+        flat, pair = flat[late], pair[late]
+        self.counters["timeouts"] += len(flat)
+        self._entropy.on_loss(pair, self._used[flat])
+        self._lose(flat)
+        hit = np.unique(pair)
+        self._retries[hit] += 1
+        self.failed[hit] |= self._retries[hit] > self._settings.retries
+
+    def _on_credit(self, packets: Packets, now_s: float) -> None:
+        self.counters["credits"] += len(packets)
+        self._congestion.on_credit(packets.queue_pair, packets.value)
+
+    # Receiver.
+
+    def _on_data(self, packets: Packets, now_s: float) -> None:
+        self._note_arrivals(packets, now_s)
+        if packets.trimmed.any():
+            cut = packets.take(packets.trimmed)
+            self.counters["trimmed_received"] += len(cut)
+            self._answer(self._reply(Kind.TRIM_NACK, cut, last_hop=cut.last_hop))
+            packets = packets.take(~packets.trimmed)
+        if not len(packets):
+            return
+        self.counters["marked_received"] += int(packets.marked.sum())
+        pair = packets.queue_pair
+        flat = self.space.flat(pair, packets.psn)
+        self.ledger.arrive(flat, now_s)
+        np.maximum.at(self._highest_seen, pair, packets.psn)
+        self._advance(np.unique(pair))
+        reach = self._highest_seen[pair] - self._first_missing[pair]
+        self.reach_max = max(self.reach_max, int(reach.max()))
+        answered = packets.take(self._to_acknowledge(packets, flat))
+        if len(answered):
+            self._answer(
+                self._reply(
+                    Kind.SACK,
+                    answered,
+                    psn=self._first_missing[answered.queue_pair],
+                    bitmap=self._bitmap(answered.queue_pair),
+                )
+            )
+
+    def _note_arrivals(self, packets: Packets, now_s: float) -> None:
+        """Take note of data packets, trimmed ones too, before they are handled."""
+
+    def _to_acknowledge(self, packets: Packets, flat: Ints) -> NDArray[np.bool_]:
+        every = self._settings.ack_every
+        if every == 1:
+            return np.ones(len(packets), bool)
+        pair = packets.queue_pair
+        order = np.argsort(pair, kind="stable")
+        ordered = pair[order]
+        place = np.arange(len(pair)) - np.searchsorted(ordered, ordered)
+        number = np.empty(len(pair), np.int64)
+        number[order] = self._since_ack[ordered] + place + 1
+        np.add.at(self._since_ack, pair, 1)
+        ends = packets.psn + 1 == self.space.part_end[self.space.part_of[flat]]
+        due: NDArray[np.bool_] = (number % every == 0) | ends | packets.marked
+        return due
+
+    def _reply(self, kind: Kind, packets: Packets, **columns: object) -> Packets:
+        return Packets.of(
+            kind,
+            packets.queue_pair,
+            entropy=packets.entropy,
+            echo=packets.entropy,
+            echo_psn=packets.psn,
+            echo_marked=packets.marked,
+            **columns,
+        )
+
+    def _ahead(self, pair: Ints, width: int) -> NDArray[np.bool_]:
+        """Return (n, width) which packets from the first missing one on have arrived."""
+        psn = self._first_missing[pair][:, None] + np.arange(width)
+        inside = psn < self.space.count(pair)[:, None]
+        flat = self.space.first[pair][:, None] + np.where(inside, psn, 0)
+        there: NDArray[np.bool_] = self.ledger.received[flat] & inside
+        return there
+
+    def _advance(self, pairs: Ints) -> None:
+        """Move each queue pair's first missing packet on."""
+        while len(pairs):
+            there = self._ahead(pairs, _LOOK)
+            run = np.where(there.all(axis=1), _LOOK, there.argmin(axis=1))
+            self._first_missing[pairs] += run
+            pairs = pairs[run == _LOOK]
+
+    def _bitmap(self, pair: Ints) -> NDArray[np.uint64]:
+        bits = np.packbits(self._ahead(pair, BITMAP_BITS), axis=1, bitorder="little")
+        return np.ascontiguousarray(bits).view("<u8")[:, 0].astype(np.uint64)

@@ -1,0 +1,52 @@
+"""Figures as people read them in a table."""
+
+from __future__ import annotations
+
+import math
+
+from fabric_emu.units import format_duration
+
+NONE = "-"
+
+
+def percent(ratio: float | None, digits: int) -> str:
+    """Return ``137.6 %`` for 1.376; what is not quite 0 or 100 % does not read as if it were."""
+    if ratio is None:
+        return NONE
+    step = 10.0**-digits
+    value = 100 * ratio
+    text = f"{value:.{digits}f}"
+    if 0 < value < 100 and float(text) >= 100:
+        return f"{100 - step:.{digits}f} %"
+    if value > 0 and float(text) == 0:
+        return f"<{step:.{digits}f} %"
+    return f"{text} %"
+
+
+def ratio(value: float | None) -> str:
+    """Return ``1.53``."""
+    return NONE if value is None else f"{value:.2f}"
+
+
+def count(value: float | None) -> str:
+    """Return ``12,345``, over a million ``1.23 M``."""
+    if value is None:
+        return NONE
+    if value >= 10**6:
+        return f"{value / 10**6:.3g} M"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float | None, ascii_only: bool) -> str:
+    """Return ``1.25 ms``: three digits."""
+    if seconds is None:
+        return NONE
+    # Rounded first, so that 0.9999 ms is 1 ms.
+    digits = 0 if not seconds else 2 - math.floor(math.log10(abs(seconds)))
+    text = format_duration(round(seconds, digits))
+    return text.replace("µ", "u") if ascii_only else text
+
+
+def printable(text: str) -> str:
+    """Return text in one line and without control characters, which a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in text).split())
