@@ -43,7 +43,7 @@ SETTLE_SHARE, STEADY_SHARE = 0.3, 0.95
 """Between these shares of the sending time the service of saturated ports is measured."""
 
 DRAIN_TIMEOUT_S = 3.0
-SEND_GRACE_S = 0.5
+SEND_GRACE_S = 2.0
 _POLL_S = 0.02
 
 
@@ -311,7 +311,9 @@ def _prediction(
     prediction: PathCheck | None, support: PredictionSupport, scheme: Scheme
 ) -> dict[str, Any]:
     if prediction is None:
-        reason = support.reason or "paths change: queue pairs are sprayed, or links fail"
+        reason = "its paths change from packet to packet, or with failing links"
+        if not support.offered:
+            reason = support.reason
         return {"offered": False, "checked": 0, "matched": 0, "reason": reason}
     return {
         "offered": True,

@@ -33,7 +33,7 @@ def check(scenarios: tuple[str, ...], overrides: tuple[str, ...]) -> None:
     from rich.text import Text
 
     from fabric_emu.model.load import load_scenario
-    from fabric_emu.results.table import print_wrapped
+    from fabric_emu.results.figures import print_wrapped
 
     console = terminal()
     wrong = []

@@ -34,7 +34,7 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> bool:
     """Print findings, a remedy below each that has one; return whether nothing is missing."""
     from rich.text import Text
 
-    from fabric_emu.results.table import print_wrapped
+    from fabric_emu.results.figures import print_wrapped
 
     found = list(findings)
     status_width, name_width = (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import click
 
 from fabric_emu.commands.scenarios import SHIPPED_DIR, shipped
 from fabric_emu.commands.terminal import terminal
+from fabric_emu.errors import FabricError
 
 
 @click.command("list")
@@ -16,20 +15,19 @@ def list_scenarios() -> None:
 
     Needs no root.
     """
+    from rich.text import Text
+
     from fabric_emu.model.load import load_scenario
-    from fabric_emu.results.figures import printable
+    from fabric_emu.results.figures import print_wrapped, printable
 
     files = shipped()
     if not files:
-        click.echo(f"No scenarios in {SHIPPED_DIR}.", err=True)
-        return
-    label = max(len(file.stem) for file in files) + 2
-    width = max(terminal().width, label + 40)
+        click.echo(f"no scenarios in {SHIPPED_DIR}", err=True)
+    label = max((len(file.stem) for file in files), default=0) + 2
+    console = terminal()
     for file in files:
-        title = printable(load_scenario(file).title)
-        indent = " " * label
-        click.echo(
-            textwrap.fill(title, width, initial_indent=indent, subsequent_indent=indent).replace(
-                indent, f"{file.stem:{label}}", 1
-            )
-        )
+        try:
+            title = printable(load_scenario(file).title)
+        except FabricError:
+            title = f"(wrong: fabric-emu check {file.stem} says where)"
+        print_wrapped(console, Text(f"{file.stem:{label}}{title}"), " " * label)

@@ -1,4 +1,4 @@
-"""Other programs' JSON configuration, read strictly: every mistake is named, none is guessed away."""
+"""Other programs' JSON configuration, read strictly: every mistake is named, none guessed away."""
 
 from __future__ import annotations
 
@@ -289,7 +289,9 @@ def _steps_to(root: Any, wanted: dict[str, Any]) -> Steps:
         if value is wanted:
             return steps
         children = value.items() if isinstance(value, dict) else enumerate(value)
-        waiting += [(child, (*steps, key)) for key, child in children if isinstance(child, dict | list)]
+        for key, child in children:
+            if isinstance(child, dict | list):
+                waiting.append((child, (*steps, key)))
     return ()
 
 

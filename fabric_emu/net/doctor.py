@@ -31,7 +31,7 @@ _INDEX = 1000
 _RATE_BPS, _FRAME_BYTES = 100_000_000, 9014
 _ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 _KERNEL = f"sudo apt-get install linux-image-{_ARCHITECTURE} && sudo reboot"
-
+_BATCHES = "multipath in receive batches"
 _DEBIAN_13 = "use a machine with Debian 13, as vagrant up makes it"
 
 _OPTIONAL = {
@@ -276,27 +276,32 @@ def _hash() -> Finding:
 
 
 def _batches(before: list[Finding]) -> Finding:
-    name = "multipath in receive batches"
     lacking = [finding.name for finding in before if finding.status == "missing"]
     if os.geteuid() != 0:
-        return _untried(name)
+        return _untried(_BATCHES)
     if lacking:
         detail = f"cannot be tried without {', '.join(lacking)}"
-        return Finding(name, "warning", detail, "mend those first")
+        return Finding(_BATCHES, "warning", detail, "mend those first")
     try:
         found = batches.paths_in_batches()
     except (FabricError, OSError) as error:
-        return _failed(name, error, "fabric-emu clean, then once more")
+        return _failed(_BATCHES, error, "fabric-emu clean, then once more")
+    return batch_finding(found)
+
+
+def batch_finding(found: list[batches.BatchPaths]) -> Finding:
+    """Report what packets did that were received in batches."""
     moved = sum(each.moved for each in found)
     packets = sum(len(each.alone) for each in found)
     if moved:
         return Finding(
-            name,
+            _BATCHES,
             "missing",
             f"{moved} of {packets} packets took another path when received together: this kernel "
             "sends a batch where its first packet goes (mended in Linux 6.6 and in stable kernels)",
             "sudo apt-get update && sudo apt-get full-upgrade && sudo reboot",
         )
     if not all(each.conclusive for each in found):
-        return Finding(name, "warning", "could not be told: no batch was formed", "run it again")
-    return Finding(name, "ok", f"{packets} packets kept their paths")
+        detail = "could not be told: too few packets were received together, or arrived"
+        return Finding(_BATCHES, "warning", detail, "run it again on an idle machine")
+    return Finding(_BATCHES, "ok", f"{packets} packets kept their paths")

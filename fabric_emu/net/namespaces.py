@@ -33,7 +33,9 @@ def restored() -> Iterator[None]:
     try:
         yield
     finally:
-        _call("setns", home, _CLONE_NEWNET)
+        # A thread that has not left needs no right to come back.
+        if os.stat(_OWN).st_ino != os.fstat(home).st_ino:
+            _call("setns", home, _CLONE_NEWNET)
         os.close(home)
 
 

@@ -159,9 +159,13 @@ def clean() -> list[Freed]:
 
 def _free(path: Path, content: bytes) -> Freed:
     # An empty file means the run died before it had made anything.
-    lease = json.loads(content) if content.strip() else {"namespaces": [], "processes": []}
+    try:
+        lease = json.loads(content) if content.strip() else {"namespaces": [], "processes": []}
+        processes, names = lease["processes"], lease["namespaces"]
+    except (ValueError, KeyError, TypeError):
+        raise FabricError(f"{path} is no lease of ours; remove it once it is not needed") from None
     ended = []
-    for pid, started in lease["processes"]:
+    for pid, started in processes:
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)
             # The handle pins the process; only then does its start time prove who it is.
@@ -170,7 +174,7 @@ def _free(path: Path, content: bytes) -> Freed:
                 ended.append(pid)
             os.close(handle)
     removed = []
-    for name in lease["namespaces"]:
+    for name in names:
         if (namespaces.NETNS_DIR / name).exists():
             namespaces.remove(name)
             removed.append(name)

@@ -171,6 +171,66 @@ class TransmitRing(_Ring):
 _CONGESTED = (105, 12)  # ENOBUFS, ENOMEM
 
 
+class MixedRing(TransmitRing):
+    """A NIC's send queue for full frames and shorter ones, such as acknowledgements, in order."""
+
+    def __init__(
+        self, interface: str, frame_bytes: int, header_bytes: int, payload: bytes, slots: int
+    ) -> None:
+        super().__init__(interface, frame_bytes, header_bytes, payload, slots)
+        self._frame_bytes, self._header_bytes = frame_bytes, header_bytes
+        self._payload = np.frombuffer(payload, np.uint8)
+        frame = _SEND_DATA + _VNET_HEADER
+        self._frames = self._slots[:, frame : frame + frame_bytes]
+        self._length = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:, 0]
+        linear = _SEND_DATA + _VNET_LINEAR_OFFSET
+        self._linear = self._slots[:, linear : linear + 2].view(np.uint16)[:, 0]
+        self._stray = np.zeros(self.slots, np.int64)
+        self._tail = 0
+
+    def queued(self) -> int:
+        """Return how many frames the kernel has not let go yet."""
+        while self._tail != self._head and self._status[self._tail] == _AVAILABLE:
+            self._tail = (self._tail + 1) % self.slots
+        return (self._head - self._tail) % self.slots
+
+    def put_mixed(
+        self, headers: NDArray[np.uint8], lengths: NDArray[np.int64], tails: NDArray[np.uint8]
+    ) -> None:
+        """Queue frames of any length up to a full one; there must be room.
+
+        Args:
+            headers: (n, header_bytes) uint8; of short frames all but the ICRC.
+            lengths: (n,) bytes of each frame, ICRC included.
+            tails: (n, 4) uint8, the ICRC.
+        """
+        n = len(headers)
+        slots = (self._head + np.arange(n)) % self.slots
+        four = np.arange(4)
+        stray = self._stray[slots]
+        if stray.any():
+            # A short frame has left its ICRC where a full one has payload.
+            spoilt = slots[stray > 0]
+            at = self._stray[spoilt][:, None] + four
+            self._frames[spoilt[:, None], at] = self._payload[at - self._header_bytes]
+            self._stray[spoilt] = 0
+        self._frames[slots, : self._header_bytes] = headers
+        end = lengths - 4
+        self._frames[slots[:, None], end[:, None] + four] = tails
+        short = (end >= self._header_bytes) & (lengths < self._frame_bytes)
+        self._stray[slots[short]] = end[short]
+        self._length[slots] = _VNET_HEADER + lengths
+        linear = lengths if self._frame_bytes <= _LINEAR_MOST else self._header_bytes
+        self._linear[slots] = linear
+        self._status[slots] = _SEND_REQUEST
+        self._head = (self._head + n) % self.slots
+
+    def close(self) -> None:
+        """Give the ring back."""
+        del self._frames, self._length, self._linear
+        super().close()
+
+
 class Received(NamedTuple):
     """Frames as they came.
 

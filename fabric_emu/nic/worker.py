@@ -12,8 +12,10 @@ import gc
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +79,10 @@ class Plan:
     receivers: tuple[Port, ...]
     receive_slots: int
     tick_s: float
+
+    def open(self, stack: contextlib.ExitStack) -> Worker:
+        """Return the worker, its rings open."""
+        return Worker(self, stack)
 
 
 @dataclass
@@ -178,33 +184,25 @@ class Worker:
         self._received: list[tuple[int, Received]] = []
         self._rings: list[TransmitRing] = []
         self._senders = []
-        with namespaces.restored():
-            for stream in plan.streams:
-                rings = [self._transmit_ring(stream, port, stack) for port in stream.ports]
-                self._rings += rings
-                self._senders.append(Sender(stream, rings, self.report))
-            self._receivers = [self._receive_ring(port, stack) for port in plan.receivers]
-
-    def _transmit_ring(
-        self, stream: Stream, port: Port, stack: contextlib.ExitStack
-    ) -> TransmitRing:
-        _enter(port)
-        templates = stream.templates
-        ring = TransmitRing(
-            port.interface,
-            templates.length,
-            templates.header_length,
-            bytes(templates.payload),
-            stream.transmit_slots,
-        )
-        stack.callback(ring.close)
-        return ring
-
-    def _receive_ring(self, port: Port, stack: contextlib.ExitStack) -> ReceiveRing:
-        _enter(port)
-        ring = ReceiveRing(port.interface, self._plan.receive_slots)
-        stack.callback(ring.close)
-        return ring
+        for stream in plan.streams:
+            templates = stream.templates
+            rings = [
+                open_transmit_ring(
+                    port,
+                    stack,
+                    TransmitRing,
+                    templates.length,
+                    templates.header_length,
+                    bytes(templates.payload),
+                    stream.transmit_slots,
+                )
+                for port in stream.ports
+            ]
+            self._rings += rings
+            self._senders.append(Sender(stream, rings, self.report))
+        self._receivers = [
+            open_receive_ring(port, stack, plan.receive_slots) for port in plan.receivers
+        ]
 
     def serve(self, start_ns: int, connection: Connection) -> None:
         """Send and receive from ``start_ns`` (CLOCK_MONOTONIC) until told to stop."""
@@ -255,10 +253,39 @@ class Worker:
         return report
 
 
-def _enter(port: Port) -> None:
+_AnyRing = TypeVar("_AnyRing", bound=TransmitRing)
+
+
+def open_transmit_ring(
+    port: Port,
+    stack: contextlib.ExitStack,
+    kind: type[_AnyRing],
+    frame_bytes: int,
+    header_bytes: int,
+    payload: bytes,
+    slots: int,
+) -> _AnyRing:
+    """Open a transmit ring in a port's namespace; the stack closes it."""
+    with _inside(port):
+        ring = kind(port.interface, frame_bytes, header_bytes, payload, slots)
+    stack.callback(ring.close)
+    return ring
+
+
+def open_receive_ring(port: Port, stack: contextlib.ExitStack, slots: int) -> ReceiveRing:
+    """Open a receive ring in a port's namespace; the stack closes it."""
+    with _inside(port):
+        ring = ReceiveRing(port.interface, slots)
+    stack.callback(ring.close)
+    return ring
+
+
+@contextlib.contextmanager
+def _inside(port: Port) -> Iterator[None]:
     fd = os.open(namespaces.NETNS_DIR / port.namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        namespaces.enter(fd)
+        with namespaces.inside(fd):
+            yield
     finally:
         os.close(fd)
 
@@ -276,8 +303,8 @@ def main(fd: int, parent: int) -> None:
                 os.sched_setaffinity(0, {plan.cpu})
             # Other processes of the machine must not hold up a NIC; the kernel keeps a share of
             # each processor for them even so.
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-            worker = Worker(plan, stack)
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+            worker = plan.open(stack)
         except (FabricError, OSError) as error:
             connection.send(error)
             return

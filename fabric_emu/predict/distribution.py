@@ -28,17 +28,17 @@ class Law:
 
     Attributes:
         streams, links: equal streams of a leaf, and the uplinks each may take.
-        leaves: how many leaves send.
+        leaves: how many leaves send as many streams in every run; None when it varies.
         cdf: (streams + 1,) P(no uplink of a leaf carries more than c streams).
     """
 
     streams: int
     links: int
-    leaves: int
+    leaves: int | None
     cdf: NDArray[np.float64]
 
     @classmethod
-    def of(cls, streams: int, links: int, leaves: int) -> Law:
+    def of(cls, streams: int, links: int, leaves: int | None) -> Law:
         """Return the law of these numbers."""
         of = max_load_cdf if streams <= _EXACT_FLOWS else max_load_cdf_by_transform
         return cls(streams, links, leaves, of(streams, links))
@@ -49,8 +49,10 @@ class Law:
         return float((1 - self.cdf).sum()) * self.links / self.streams
 
     @property
-    def fabric_mean(self) -> float:
+    def fabric_mean(self) -> float | None:
         """Mean, over seeds, of the fullest uplink of all leaves over the mean."""
+        if self.leaves is None:
+            return None
         return float((1 - self.cdf**self.leaves).sum()) * self.links / self.streams
 
     def pmf(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -106,7 +108,10 @@ class FoundSeed:
 
 
 def law_of(scenario: Scenario, scheme: Scheme, seen: Spread) -> tuple[Law | None, str]:
-    """Return the law that the fullest uplinks of a spread follow, or None and why none does."""
+    """Return the law that the fullest uplinks of a spread follow, or None and why none does.
+
+    Where leaves send different numbers of streams, it is the law of the most common number.
+    """
     if not scenario.topology.uplinks_per_leaf:
         return None, "there are no uplinks"
     if scheme.nic.entropy != "qp":
@@ -116,14 +121,14 @@ def law_of(scenario: Scenario, scheme: Scheme, seen: Spread) -> tuple[Law | None
     rates = scenario.workload.table(scenario.topology, int(seen.seeds[0])).rate_bps
     if not np.allclose(rates, rates[0]):
         return None, "flows have different rates"
-    sending = seen.leaf_streams[0] > 0
     streams = seen.leaf_streams[seen.leaf_streams > 0]
     if not streams.size:
         return None, "no flow leaves its leaf"
-    if not (streams == streams[0]).all() or not (seen.leaf_streams[:, sending] > 0).all():
-        return None, "leaves send different numbers of flows upwards"
-    links = scenario.topology.uplinks_per_leaf
-    return Law.of(int(streams[0]), links, int(sending.sum())), ""
+    numbers, counts = np.unique(streams, return_counts=True)
+    sending = (seen.leaf_streams > 0).sum(axis=1)
+    leaves = int(sending[0]) if len(numbers) == 1 and (sending == sending[0]).all() else None
+    most_common = int(numbers[np.argmax(counts)])
+    return Law.of(most_common, scenario.topology.uplinks_per_leaf, leaves), ""
 
 
 def fit(law: Law, seen: Spread) -> Fit:
@@ -133,7 +138,7 @@ def fit(law: Law, seen: Spread) -> Fit:
     seen in n samples differs from the true one by more than d somewhere with a probability of at
     most 2 exp(-2 n d^2).
     """
-    imbalance = seen.leaf_imbalance[seen.leaf_streams > 0]
+    imbalance = seen.leaf_imbalance[seen.leaf_streams == law.streams]
     fullest = np.rint(imbalance * law.streams / law.links).astype(np.int64)
     cumulative = np.cumsum(np.bincount(fullest, minlength=law.streams + 1)) / len(fullest)
     return Fit(

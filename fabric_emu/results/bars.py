@@ -107,17 +107,16 @@ def _block(
     switch, scheme = key
     width = names + 1 + bar + 1 + _NUMBER
     lines = [_title(f"{switch}, {scheme}", width)]
-    kept = sorted(uplinks, key=lambda uplink: uplink["offered"], reverse=True)[:UPLINKS_MAX]
-    least = min(uplink["offered"] for uplink in kept)
-    left_out = len(uplinks) - len(kept)
-    for uplink in (one for one in uplinks if one in kept):
-        offered = uplink["offered"]
-        line = Text(_label(switch, uplink).ljust(names) + " ")
+    busiest_first = sorted(range(len(uplinks)), key=lambda i: uplinks[i]["offered"], reverse=True)
+    for i in sorted(busiest_first[:UPLINKS_MAX]):
+        offered = uplinks[i]["offered"]
+        line = Text(_label(switch, uplinks[i]).ljust(names) + " ")
         line.append(_bar(offered, bar, top, ink))
         line.append(f" {percent(offered, 1):>{_NUMBER}}", style="bold red" if offered > 1 else "")
         lines.append(line)
-    if left_out:
-        lines.append(_title(f"{left_out} more, up to {percent(least, 1)}", width))
+    if left_out := busiest_first[UPLINKS_MAX:]:
+        most = uplinks[left_out[0]]["offered"]
+        lines.append(_title(f"{len(left_out)} more, up to {percent(most, 1)}", width))
     return lines
 
 
@@ -132,7 +131,8 @@ def _bar(offered: float, bar: int, top: float, ink: _Ink) -> Text:
     scale = (bar - 1) / top
     below = bar - 1 if top <= 1 else min(bar - 2, round(scale))
     filled = min(offered, 1.0) * below
-    text = Text(ink.filled * int(filled), style="green")
+    text = Text()
+    text.append(ink.filled * int(filled), style="green")
     if ink.eighths and (part := int(8 * (filled - int(filled)))):
         text.append(ink.eighths[part - 1], style="green")
     text.append(" " * (below - len(text)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fabric_emu.model.topology import Topology
 from fabric_emu.units import format_rate
 
-
 _PLURALS = {"leaf": "leaves", "chassis": "chassis", "process": "processes"}
 
 

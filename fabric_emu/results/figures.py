@@ -1,8 +1,12 @@
-"""Figures as people read them in a table."""
+"""Figures and lines as people read them."""
 
 from __future__ import annotations
 
 import math
+import textwrap
+
+from rich.console import Console
+from rich.text import Text
 
 from fabric_emu.units import format_duration
 
@@ -50,3 +54,9 @@ def duration(seconds: float | None, ascii_only: bool) -> str:
 def printable(text: str) -> str:
     """Return text in one line and without control characters, which a terminal would obey."""
     return " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in text).split())
+
+
+def print_wrapped(console: Console, line: Text, indent: str = "    ") -> None:
+    """Print a line; what does not fit goes on indented."""
+    for part in textwrap.wrap(line.plain, max(console.width, 40), subsequent_indent=indent):
+        console.print(Text(part, style=line.style), no_wrap=True, crop=False, overflow="ignore")

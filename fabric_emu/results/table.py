@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from rich.text import Text
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.results.bars import print_bars
 from fabric_emu.results.describe import nodes, rates
-from fabric_emu.results.figures import count, duration, percent, printable, ratio
+from fabric_emu.results.figures import count, duration, percent, print_wrapped, printable, ratio
 from fabric_emu.results.remarks import expectation_lines, prediction_lines, verdict_lines
 from fabric_emu.results.run import RunResult, figure_of, worst_load_figure
 
@@ -60,12 +59,6 @@ def print_run(console: Console, run: RunResult) -> None:
     console.print()
     for line in (*verdict_lines(run), *prediction_lines(run), *expectation_lines(run)):
         print_wrapped(console, line)
-
-
-def print_wrapped(console: Console, line: Text, indent: str = "    ") -> None:
-    """Print a line; what does not fit goes on indented."""
-    for part in textwrap.wrap(line.plain, max(console.width, 40), subsequent_indent=indent):
-        console.print(Text(part, style=line.style), no_wrap=True, crop=False, overflow="ignore")
 
 
 def _print_trimmed(console: Console, table: Table) -> None:

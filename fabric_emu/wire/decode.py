@@ -66,6 +66,16 @@ class HeaderColumns:
     def __len__(self) -> int:
         return len(self.is_rocev2)
 
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> HeaderColumns:
+        """Return some of the frames."""
+        return HeaderColumns(
+            self.is_rocev2[rows],
+            self.is_ipv6[rows],
+            self.transport[rows],
+            self.ip_word[rows],
+            self.held[rows],
+        )
+
     @cached_property
     def dscp(self) -> npt.NDArray[np.uint8]:
         """Differentiated services code point."""

@@ -1,7 +1,7 @@
 """Golden files of scenario mistakes: ``golden/NAME.yaml`` must give the text in ``NAME.txt``.
 
-Overrides stand at the top of the YAML file as ``# --set path=value``. To write the texts anew
-after a change of wording, and then read the difference: ``python tests/unit/test_scenario_errors.py``.
+Overrides stand at the top of the YAML file as ``# --set path=value``. After a change of wording
+``python tests/unit/test_scenario_errors.py`` writes the texts anew; then read the difference.
 """
 
 from __future__ import annotations

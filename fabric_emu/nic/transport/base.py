@@ -89,6 +89,7 @@ class Transport(ABC):
     def _on_data(self, packets: Packets, now_s: float) -> None:
         """Take in data."""
 
+    @abstractmethod
     def _on_time(self, now_s: float) -> None:
         """Let timers run out."""
 

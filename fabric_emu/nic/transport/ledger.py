@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.model.messages import MessageGraph
+from fabric_emu.model.messages import MessageGraph, ranges
 from fabric_emu.nic.transport.space import PacketSpace
 
 Ints = NDArray[np.int64]
@@ -33,14 +33,13 @@ class Ledger:
         self._graph, self._space = graph, space
         n = len(graph.source)
         self._mine = local[graph.source]
-        self._waiting = np.diff(graph.after_offsets)
-        self._dependents, self._dependent_offsets = _reversed(graph, n)
+        self._local = graph.local
+        self._waiting = graph.waits().copy()
+        self._dependent_offsets, self._dependents = graph.dependents()
         self._release_at = np.full(n, np.inf)
         roots = self._mine & (self._waiting == 0)
         self._release_at[roots] = graph.delay_s[roots]
-        self._missing = np.bincount(
-            space.part_message[space.part_of], minlength=n
-        )
+        self._missing = np.bincount(space.part_message[space.part_of], minlength=n)
         self._part_open = np.zeros(len(space.part_message), bool)
         self._parts_of, self._part_offsets = _grouped(space.part_message, n)
         parts_per_pair = np.bincount(space.part_queue_pair, minlength=space.queue_pairs)
@@ -58,12 +57,17 @@ class Ledger:
 
     def release(self, now_s: float) -> None:
         """Let messages start whose time has come."""
-        due = np.nonzero(self._release_at <= now_s)[0]
-        if not len(due):
-            return
-        self.started_s[due] = self._release_at[due]
-        self._release_at[due] = np.inf
-        parts = _spans(self._parts_of, self._part_offsets, due)
+        while len(due := np.nonzero(self._release_at <= now_s)[0]):
+            self.started_s[due] = self._release_at[due]
+            self._release_at[due] = np.inf
+            self._open(due[~self._local[due]])
+            local = due[self._local[due]]
+            for at in np.unique(self.started_s[local]):
+                self._finish(local[self.started_s[local] == at], float(at))
+
+    def _open(self, messages: Ints) -> None:
+        """Let the packets of messages be sent."""
+        parts = _spans(self._parts_of, self._part_offsets, messages)
         self._part_open[parts] = True
         space = self._space
         for pair in np.unique(space.part_queue_pair[parts]):
@@ -109,15 +113,6 @@ def _grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
     return order, np.r_[0, np.cumsum(np.bincount(key, minlength=groups))]
 
 
-def _reversed(graph: MessageGraph, n: int) -> tuple[Ints, Ints]:
-    """Return the messages that wait for each message, in the form of ``_grouped``."""
-    waiting = np.repeat(np.arange(n), np.diff(graph.after_offsets))
-    order, offsets = _grouped(graph.after, n)
-    return waiting[order], offsets
-
-
 def _spans(values: Ints, offsets: Ints, keys: Ints) -> Ints:
     """Return the values of several keys, one after the other."""
-    start, count = offsets[keys], offsets[keys + 1] - offsets[keys]
-    within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return values[np.repeat(start, count) + within]
+    return values[ranges(offsets[keys], offsets[keys + 1] - offsets[keys])]

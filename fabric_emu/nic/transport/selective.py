@@ -124,9 +124,7 @@ class Selective(Transport):
         lost = np.diff(start)
         reach = self._cumulative + self._settings.reach_packets
         new = np.minimum(self.ledger.limit, reach) - self.next
-        count = np.minimum(
-            lost + np.maximum(new, 0), self._congestion.allowance(self._in_flight)
-        )
+        count = np.minimum(lost + np.maximum(new, 0), self._congestion.allowance(self._in_flight))
         count[~self.sends | self.failed] = 0
         pair, rank = self._arbitrate(count, room)
         if not len(pair):

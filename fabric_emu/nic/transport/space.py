@@ -57,47 +57,40 @@ class PacketSpace:
 
         Args:
             source, destination: (messages,) 0-based hosts.
-            size_bytes: (messages,).
+            size_bytes: (messages,); messages without bytes have no packets.
             payload: bytes of a full packet.
             queue_pairs: per pair of hosts.
             split: cut every message over all queue pairs of its pair; else messages go round
                 robin over them.
         """
         hosts = int(max(source.max(), destination.max())) + 1
+        messages = np.nonzero(size_bytes > 0)[0]
+        source, destination = source[messages], destination[messages]
+        size_bytes = size_bytes[messages]
         pairs, pair = np.unique(source * hosts + destination, return_inverse=True)
         pair = pair.ravel()
-        messages = np.arange(len(source))
+        numbers = np.arange(len(messages))
         if split:
-            part_message = np.repeat(messages, queue_pairs)
+            part = np.repeat(numbers, queue_pairs)
             lane = np.tile(np.arange(queue_pairs), len(messages))
             packets = -(-size_bytes // payload)
             # Whole packets, the first lanes one more where they do not come out even.
-            share, more = np.divmod(packets[part_message], queue_pairs)
+            share, more = np.divmod(packets[part], queue_pairs)
             count = share + (lane < more)
             before = lane * share + np.minimum(lane, more)
-            part_bytes = np.clip(
-                size_bytes[part_message] - before * payload, 0, count * payload
-            )
+            part_bytes = np.clip(size_bytes[part] - before * payload, 0, count * payload)
         else:
-            part_message, part_bytes = messages, size_bytes
+            part, part_bytes = numbers, size_bytes
             order = np.argsort(pair, kind="stable")
             rank = np.empty(len(messages), np.int64)
             starts = np.r_[0, np.cumsum(np.bincount(pair))[:-1]]
             rank[order] = np.arange(len(messages)) - starts[pair[order]]
             lane = rank % queue_pairs
-        queue_pair = pair[part_message] * queue_pairs + lane
-        keep = part_bytes > 0
-        part_message, part_bytes, queue_pair = (
-            part_message[keep],
-            part_bytes[keep],
-            queue_pair[keep],
-        )
-        order = np.argsort(queue_pair, kind="stable")
-        part_message, part_bytes, queue_pair = (
-            part_message[order],
-            part_bytes[order],
-            queue_pair[order],
-        )
+        queue_pair = pair[part] * queue_pairs + lane
+        keep = np.nonzero(part_bytes > 0)[0]
+        keep = keep[np.argsort(queue_pair[keep], kind="stable")]
+        part_message, part_bytes = messages[part[keep]], part_bytes[keep]
+        queue_pair = queue_pair[keep]
         count = -(-part_bytes // payload)
         total = len(pairs) * queue_pairs
         per_pair = np.bincount(queue_pair, weights=count, minlength=total).astype(np.int64)

@@ -1,9 +1,12 @@
-"""Summaries of schemes as a run gives them, made up, for the tests of what comes after."""
+"""Results of a run, made up, for the tests of what is done with them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from fabric_emu.model.load import parse_scenario
 from fabric_emu.model.scenario import Scenario
@@ -15,13 +18,19 @@ ECMP = (0.675, 1.0125, 1.6875, 1.0125, 0.7875, 0.9, 0.675, 0.45)
 SPRAYED = (0.9,) * 8
 
 
-def scenario(text: str = "") -> Scenario:
-    """Return a scenario like the headline one, with lines added to it."""
+@pytest.fixture
+def hashed_loads() -> tuple[float, ...]:
+    """Give offered loads as ECMP makes them: the worst of eight uplinks has 168.75 %."""
+    return ECMP
+
+
+def described(text: str) -> Scenario:
+    """Return a scenario like the headline one, with these lines added to it."""
     return parse_scenario(
         "title: Eight flows per server\n"
         "topology: {leaves: 2, spines: 8, hosts_per_leaf: 8}\n"
         "workload: {pattern: pairs, flows_per_host: 8}\n"
-        "seed: 7\n" + (text or "schemes: [ecmp, mrc]\n"),
+        f"seed: 7\n{text}",
         "made-up.yaml",
     )
 
@@ -94,9 +103,30 @@ class Result:
     )
 
 
-def run_of(described: Scenario, seeds: tuple[int, ...], *summaries: dict[str, Any]) -> RunResult:
-    """Return a complete run with these summaries."""
-    run = RunResult.begin("holbrook", described, seeds, {"kernel": "6.12"})
-    for one in summaries:
-        run = run.with_scheme(Result(one))
-    return run.ended("complete")
+@pytest.fixture
+def summary_of() -> Callable[..., dict[str, Any]]:
+    """Give a function that makes the summary of a scheme up: name, offered loads, changes."""
+    return summary
+
+
+@pytest.fixture
+def result_of() -> Callable[..., Result]:
+    """Give a function that makes the result of a scheme up, from its summary."""
+    return Result
+
+
+@pytest.fixture
+def run_of() -> Callable[..., RunResult]:
+    """Give a function that makes a complete run up, from summaries."""
+
+    def run(
+        *summaries: dict[str, Any],
+        seeds: tuple[int, ...] = (7,),
+        text: str = "schemes: [ecmp, mrc]\n",
+    ) -> RunResult:
+        made = RunResult.begin("holbrook", described(text), seeds, {"kernel": "6.12"})
+        for one in summaries:
+            made = made.with_scheme(Result(one))
+        return made.ended("complete")
+
+    return run

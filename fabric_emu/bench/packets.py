@@ -1,0 +1,106 @@
+"""Subject ``packets``: the product's sender beside others, through the same unshaped path."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabric_emu.bench.contenders import (
+    Sent,
+    has,
+    send_iperf3,
+    send_own,
+    send_scapy,
+    send_tcpreplay,
+    write_capture,
+)
+from fabric_emu.bench.table import MISSING, Row
+from fabric_emu.bench.testbed import Testbed, topology
+from fabric_emu.net.fabric import Fabric
+
+PAYLOADS = {"64 B": 64, "1 KB": 1024, "4 KB": 4096}
+REQUIRED_RATIO = {"iperf3 -u": 1.4, "tcpreplay": 1.0, "scapy sendp": 100.0}
+REPETITIONS, QUICK_REPETITIONS = 7, 2
+SECONDS, QUICK_SECONDS = 1.0, 0.4
+SCAPY_PACKETS = 400
+_WARM_UP_PACKETS = 20_000
+
+
+@dataclass
+class _Race:
+    """Figures of all repetitions at one payload."""
+
+    own: list[Sent] = field(default_factory=list)
+    others: dict[str, list[float]] = field(default_factory=dict)
+    iperf3_lost: list[float] = field(default_factory=list)
+
+
+def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
+    """Yield rows per payload: ours beside each other sender, and what was lost."""
+    repetitions = QUICK_REPETITIONS if quick else REPETITIONS
+    seconds = QUICK_SECONDS if quick else SECONDS
+    with Fabric(topology(), queue_pairs=1, shaped=False) as fabric:
+        testbed = Testbed(fabric)
+        for name, payload_bytes in PAYLOADS.items():
+            race = _run(testbed, payload_bytes, repetitions, seconds, lambda text, n=name: tell(f"{n}, {text}"))
+            yield from _rows(name, race)
+
+
+def _run(
+    testbed: Testbed,
+    payload_bytes: int,
+    repetitions: int,
+    seconds: float,
+    tell: Callable[[str], None],
+) -> _Race:
+    race = _Race()
+    packets = round(send_own(testbed, payload_bytes, _WARM_UP_PACKETS).packets_per_s * seconds)
+    with tempfile.TemporaryDirectory(prefix="fabric-emu-bench-") as folder:
+        capture = Path(folder) / "frames.pcap"
+        write_capture(testbed, payload_bytes, capture)
+        for repetition in range(repetitions):
+            tell(f"repetition {repetition + 1} of {repetitions}")
+            race.own.append(send_own(testbed, payload_bytes, packets))
+            if has("iperf3"):
+                rate, lost = send_iperf3(testbed, payload_bytes, seconds)
+                race.others.setdefault("iperf3 -u", []).append(rate)
+                race.iperf3_lost.append(lost)
+            if has("tcpreplay"):
+                rate = send_tcpreplay(testbed, capture, packets)
+                race.others.setdefault("tcpreplay", []).append(rate)
+            rate = send_scapy(testbed, payload_bytes, SCAPY_PACKETS)
+            race.others.setdefault("scapy sendp", []).append(rate)
+    return race
+
+
+def _rows(name: str, race: _Race) -> Iterator[Row]:
+    ours = tuple(sent.packets_per_s for sent in race.own)
+    for other, required in REQUIRED_RATIO.items():
+        theirs = tuple(race.others.get(other, ()))
+        note = "" if theirs else f"{other.split()[0]} {MISSING}"
+        if other == "iperf3 -u" and race.iperf3_lost:
+            worst = max(race.iperf3_lost)
+            note = f"of what arrived its receiver lost up to {worst:.0%} more" if worst else ""
+        yield Row(
+            "packets",
+            f"{name}, unshaped",
+            "packets/s",
+            ours,
+            other,
+            theirs,
+            required_ratio=required,
+            note=note,
+        )
+    sent = sum(one.sent for one in race.own)
+    ports = min(one.source_ports for one in race.own)
+    yield Row(
+        "packets",
+        f"{name}, lost",
+        "packets",
+        (float(max(one.lost for one in race.own)),),
+        less_is_better=True,
+        limit=0,
+        note=f"of {sent:,} packets; {ports:,} source ports or more in each repetition",
+    )

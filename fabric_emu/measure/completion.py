@@ -1,0 +1,208 @@
+"""When messages and collectives were complete, against the ideal, and the bandwidth that makes.
+
+A message runs from the moment it may start (what it waits for has arrived, its delay has passed)
+until its last byte is in place at the receiver; a collective from its first message's start to its
+last one's arrival. What has not arrived takes for ever: it pushes percentiles up, and those that
+it reaches are given as None.
+
+``algbw`` and ``busbw`` are those of nccl-tests, in bit/s: S over the mean time of the iterations,
+and that times a factor that makes it comparable with the rate of a host's link.
+Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md; src/gather.cu, src/sendrecv.cu.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.measure.ideal import IdealFabric
+from fabric_emu.model.messages import Floats, MessageGraph, Occurrences
+
+
+def bus_factor(name: str, ranks: int) -> float:
+    """Return the bus bandwidth over the algorithm bandwidth of a collective.
+
+    Raises:
+        KeyError: nccl-tests has no such collective.
+    """
+    share = (ranks - 1) / ranks
+    factors = {
+        "ring-all-reduce": 2 * share,
+        "ring-all-gather": share,
+        "ring-reduce-scatter": share,
+        "all-to-all": share,
+        "incast": share,  # a gather
+        "broadcast": 1.0,
+        "permutation": 1.0,  # send and receive
+    }
+    return factors[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """Completion times of one run; NaN where something has not arrived.
+
+    Attributes:
+        graph: what was sent.
+        occurrences: each collective of each iteration, m of them.
+        message_s, message_ideal_s: (n,) NaN for local rows.
+        begin_s, collective_s, collective_ideal_s: (m,) start on the run's clock, time it took,
+            lower bound.
+        iteration_end_s: (iterations,) when everything of each iteration had arrived, on the run's
+            clock.
+    """
+
+    graph: MessageGraph
+    occurrences: Occurrences
+    message_s: Floats
+    message_ideal_s: Floats
+    begin_s: Floats
+    collective_s: Floats
+    collective_ideal_s: Floats
+    iteration_end_s: Floats
+
+    @property
+    def unfinished(self) -> int:
+        """Messages that have not arrived."""
+        return int(np.isnan(self.message_s[~self.graph.local]).sum())
+
+    def iteration_s(self) -> Floats:
+        """Return (iterations,) from the end of the iteration before to each one's end."""
+        return np.diff(self.iteration_end_s, prepend=0.0)
+
+    def algbw_bps(self) -> float:
+        """Return the algorithm bandwidth over all occurrences; 0 when one has not finished."""
+        return self._bandwidth(np.ones(len(self.graph.collectives)))
+
+    def busbw_bps(self) -> float:
+        """Return the bus bandwidth over all occurrences; 0 when one has not finished."""
+        kinds = self.graph.collectives
+        return self._bandwidth(np.array([bus_factor(kind.name, kind.ranks) for kind in kinds]))
+
+    def _bandwidth(self, factors: Floats) -> float:
+        total = float(self.collective_s.sum())
+        if not total > 0:  # NaN too
+            return 0.0
+        sizes = np.array([kind.size_bytes for kind in self.graph.collectives]) * factors
+        return float(sizes[self.occurrences.collective].sum()) * 8 / total
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures, nested and ready for JSON; SI units, None for what never ends.
+
+        Keys: ``completion`` (of collectives: ``p50``, ``p99``, ``max``, ``ideal``, ``over_ideal``,
+        ``count``, ``unfinished``), ``messages`` (the same of messages), ``algbw``, ``busbw``,
+        ``iteration`` (``p50``, ``p99``, ``max``). ``ideal`` is the mean, ``over_ideal`` the
+        largest ratio of a time to its own ideal.
+        """
+        wire = ~self.graph.local
+        return {
+            "completion": _figures(self.collective_s, self.collective_ideal_s),
+            "messages": _figures(self.message_s[wire], self.message_ideal_s[wire]),
+            "algbw": self.algbw_bps(),
+            "busbw": self.busbw_bps(),
+            "iteration": _percentiles(self.iteration_s()),
+        }
+
+
+def complete(
+    graph: MessageGraph, start_s: Floats, finish_s: Floats, ideal: IdealFabric
+) -> Completion:
+    """Return the completion times of a run.
+
+    Args:
+        graph: what was to be sent.
+        start_s: (n,) when each message might start; NaN if never.
+        finish_s: (n,) when its last byte was in place at the receiver; NaN if never.
+        ideal: what times are compared with.
+
+    Raises:
+        ValueError: a message has arrived before it started, or without having started.
+    """
+    arrived = ~np.isnan(finish_s)
+    if not (finish_s[arrived] >= start_s[arrived]).all():
+        raise ValueError("finish_s: times at or after start_s expected")
+    found = graph.occurrences()
+    inside = found.of_row >= 0
+    of = found.of_row[inside]
+    begin = np.full(len(found), np.inf)
+    np.fmin.at(begin, of, start_s[inside])
+    end = np.full(len(found), -np.inf)
+    np.maximum.at(end, of, finish_s[inside])  # NaN stays
+    begin[np.isinf(begin)] = np.nan
+    iterations = int(graph.iteration.max()) + 1 if len(graph) else 0
+    iteration_end = np.full(iterations, -np.inf)
+    np.maximum.at(iteration_end, graph.iteration, finish_s)
+    wire = ~graph.local
+    return Completion(
+        graph=graph,
+        occurrences=found,
+        message_s=np.where(wire, finish_s - start_s, np.nan),
+        message_ideal_s=np.where(wire, ideal.message_s(graph), np.nan),
+        begin_s=begin,
+        collective_s=end - begin,
+        collective_ideal_s=ideal.collective_s(graph, found),
+        iteration_end_s=iteration_end,
+    )
+
+
+def goodput_bps(
+    start_s: Floats, finish_s: Floats, size_bytes: NDArray[np.int64], edges_s: Floats
+) -> Floats:
+    """Return (bins,) the payload delivered in each bin over its length.
+
+    A message's bytes are spread evenly from its start to its finish, so that a stall within a
+    message does not show: give packets, with their arrival as start and finish, to see it. What
+    has not finished (NaN) counts nothing.
+
+    Args:
+        start_s, finish_s: (n,) of each message or packet.
+        size_bytes: (n,) payload.
+        edges_s: (bins + 1,) rising.
+    """
+    done = ~np.isnan(finish_s)
+    start, finish, size = start_s[done], finish_s[done], size_bytes[done].astype(np.float64)
+    at_once = finish <= start
+    delivered = np.histogram(finish[at_once], edges_s, weights=size[at_once])[0]
+    start, finish, size = start[~at_once], finish[~at_once], size[~at_once]
+    # Each message adds its rate at its start and takes it away at its finish.
+    rate = size / (finish - start)
+    times = np.concatenate([start, finish])
+    order = np.argsort(times)
+    times = times[order]
+    rates = np.cumsum(np.concatenate([rate, -rate])[order])
+    total = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])[: len(times)]
+    if len(times):
+        delivered = delivered + np.diff(np.interp(edges_s, times, total))
+    per_s: Floats = delivered * 8 / np.diff(edges_s)
+    return per_s
+
+
+def _figures(taken: Floats, ideal: Floats) -> dict[str, Any]:
+    ratios = taken / ideal
+    return {
+        **_percentiles(taken),
+        "ideal": float(ideal.mean()) if len(ideal) else None,
+        "over_ideal": _percentiles(ratios)["max"],
+        "count": len(taken),
+        "unfinished": int(np.isnan(taken).sum()),
+    }
+
+
+def _percentiles(taken: Floats) -> dict[str, float | None]:
+    """Return median, 99th percentile and maximum, linear between neighbours; NaN counts as for ever."""
+    names = ("p50", "p99", "max")
+    if not len(taken):
+        return dict.fromkeys(names)
+    column = np.sort(np.where(np.isnan(taken), np.inf, taken))
+    found: dict[str, float | None] = {}
+    for name, share in zip(names, (0.5, 0.99, 1.0), strict=True):
+        place = share * (len(column) - 1)
+        below = column[int(place)]
+        above = column[min(int(place) + 1, len(column) - 1)]
+        weight = place - int(place)
+        value = below if weight == 0 else below + weight * (above - below)
+        found[name] = float(value) if np.isfinite(value) else None
+    return found

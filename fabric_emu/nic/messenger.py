@@ -1,0 +1,187 @@
+"""The worker for messages: rings on one side, a transport on the other, round after round."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.model.messages import MessageGraph
+from fabric_emu.nic.frames import RoceFrames
+from fabric_emu.nic.ring import MixedRing, Received
+from fabric_emu.nic.transport.packets import Kind
+from fabric_emu.nic.transport.recipe import TransportRecipe
+from fabric_emu.nic.transport.space import PacketSpace
+from fabric_emu.nic.worker import LAG_BIN_S, Port, Report, open_receive_ring, open_transmit_ring
+from fabric_emu.wire.decode import decode
+
+
+@dataclass(frozen=True)
+class MessagePlan:
+    """Everything a worker of a message workload is to do.
+
+    Attributes:
+        cpu: processor it is pinned to; None leaves it free.
+        ports: (hosts of this worker) the NIC port of each.
+        hosts: (hosts of this worker,) their 0-based numbers in the fabric.
+        total_hosts: hosts of the fabric.
+        graph, space: all messages of the run, and their packets.
+        frames: encodes and decodes.
+        transport: makes this worker's transport.
+        queue_frames: data frames that may wait in a NIC's queue.
+        transmit_slots, receive_slots: of each ring.
+        tick_s: rest between two rounds.
+        trimmed_dscp, last_hop_dscp: what switches set on frames they trim.
+    """
+
+    cpu: int | None
+    ports: tuple[Port, ...]
+    hosts: NDArray[np.int64]
+    total_hosts: int
+    graph: MessageGraph
+    space: PacketSpace
+    frames: RoceFrames
+    transport: TransportRecipe
+    queue_frames: int
+    transmit_slots: int
+    receive_slots: int
+    tick_s: float
+    trimmed_dscp: int
+    last_hop_dscp: int
+
+    def open(self, stack: contextlib.ExitStack) -> Messenger:
+        """Return the worker, its rings open."""
+        return Messenger(self, stack)
+
+
+@dataclass
+class MessageReport(Report):
+    """What a worker of a message workload did and saw.
+
+    Attributes:
+        sent_frames: (2 x queue pairs,) frames handed to the kernel: data, then answers.
+        started_s, finished_s: (messages,) see ``Ledger``.
+        counters: the transport's.
+        failed: (queue pairs,) bool.
+        turnaround: histogram of the time from a frame's arrival to the round that handled it.
+    """
+
+    sent_frames: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    started_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    finished_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    counters: dict[str, int] = field(default_factory=dict)
+    failed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+
+
+class Messenger:
+    """Opens the rings of a plan and runs its transport over them."""
+
+    def __init__(self, plan: MessagePlan, stack: contextlib.ExitStack) -> None:
+        self._plan = plan
+        frames = plan.frames
+        payload = bytes(frames.payload)
+        self._transmit = [
+            open_transmit_ring(
+                port,
+                stack,
+                MixedRing,
+                frames.length,
+                frames.header_length,
+                payload,
+                plan.transmit_slots,
+            )
+            for port in plan.ports
+        ]
+        self._receive = [open_receive_ring(port, stack, plan.receive_slots) for port in plan.ports]
+        local = np.zeros(plan.total_hosts, bool)
+        local[plan.hosts] = True
+        self._place = np.full(plan.total_hosts, -1, np.int64)
+        self._place[plan.hosts] = np.arange(len(plan.hosts))
+        self._transport = plan.transport.make(plan.graph, plan.space, local)
+        self.report = MessageReport()
+        self._sent = np.zeros(2 * plan.space.queue_pairs, np.int64)
+        self._received: list[Received] = []
+
+    def serve(self, start_ns: int, connection: Connection) -> None:
+        """Run from ``start_ns`` (CLOCK_MONOTONIC) until told to stop."""
+        report, tick = self.report, self._plan.tick_s
+        told, rounds = False, 0
+        while True:
+            now = (time.monotonic_ns() - start_ns) * 1e-9
+            if now >= 0:
+                self._round(now)
+            rounds += 1
+            if rounds % 16 == 0:
+                if not told and now > 0 and self._transport.finished():
+                    told = True
+                    connection.send("sent")
+                if connection.poll():
+                    break
+            took = (time.monotonic_ns() - start_ns) * 1e-9 - now
+            if now >= 0:
+                report.busy_s += took
+                report.loops[min(int(took / LAG_BIN_S), len(report.loops) - 1)] += 1
+            if took < tick:
+                time.sleep(tick - took)
+        report.wall_s = (time.monotonic_ns() - start_ns) * 1e-9
+
+    def _round(self, now: float) -> None:
+        plan, transport = self._plan, self._transport
+        arrived = [got for ring in self._receive if (got := ring.take()) is not None]
+        if arrived:
+            whole = arrived[0] if len(arrived) == 1 else _joined(arrived)
+            self._received.append(whole)
+            columns = decode(whole.headers, whole.lengths)
+            packets = plan.frames.decode(columns, plan.trimmed_dscp, plan.last_hop_dscp)
+            transport.receive(packets, now)
+            late = np.clip((time.time_ns() - whole.arrival_ns) * (1e-9 / LAG_BIN_S), 0, None)
+            bins = np.minimum(late.astype(np.int64), len(self.report.lag) - 1)
+            self.report.lag[: int(bins.max()) + 1] += np.bincount(bins)
+        room = np.zeros(plan.total_hosts, np.int64)
+        queued = [plan.queue_frames - ring.queued() for ring in self._transmit]
+        room[plan.hosts] = np.maximum(queued, 0)
+        out = transport.transmit(now, room)
+        if not len(out):
+            return
+        space = plan.space
+        forth = (out.kind == Kind.DATA) | (out.kind == Kind.PROBE)
+        host = np.where(forth, space.source[out.queue_pair], space.destination[out.queue_pair])
+        place = self._place[host]
+        order = np.argsort(place, kind="stable")
+        out, place, forth = out.take(order), place[order], forth[order]
+        built = plan.frames.encode(out, time.time_ns())
+        row = out.queue_pair + np.where(forth, 0, space.queue_pairs)
+        edges = np.searchsorted(place, np.arange(len(self._transmit) + 1)).tolist()
+        for ring, first, last in zip(self._transmit, edges[:-1], edges[1:], strict=True):
+            # Answers to a flood may outrun a NIC's queue; what does not fit is not sent.
+            last = min(last, first + ring.slots - ring.queued())
+            if last > first:
+                span = slice(first, last)
+                ring.put_mixed(built.rows[span], built.lengths[span], built.tails[span])
+                ring.kick()
+                self._sent += np.bincount(row[span], minlength=len(self._sent))
+        self.report.last_send_s = now
+
+    def finish(self) -> MessageReport:
+        """Return the report."""
+        report, ledger = self.report, self._transport.ledger
+        report.sent_frames = self._sent
+        report.unsent = sum(ring.pending() for ring in self._transmit)
+        report.ring_dropped = sum(ring.dropped() for ring in self._receive)
+        report.started_s, report.finished_s = ledger.started_s, ledger.finished_s
+        report.counters = dict(self._transport.counters)
+        report.counters["duplicates"] = ledger.duplicates
+        report.failed = self._transport.failed
+        if self._received:
+            whole = _joined(self._received)
+            report.columns = decode(whole.headers, whole.lengths)
+            report.lengths, report.arrival_ns = whole.lengths, whole.arrival_ns
+        return report
+
+
+def _joined(parts: list[Received]) -> Received:
+    return Received(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
