@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import metadata
 from typing import Any
 
@@ -54,6 +55,12 @@ class _Commands(click.Group):
         except BrokenPipeError:
             _forget_output()
             ctx.exit(READER_LEFT)
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception:  # noqa: BLE001
+            # Shown in full; but Python would end with 1, which stands for an expectation.
+            traceback.print_exc()
+            ctx.exit(FabricError.exit_code)
 
 
 def _forget_output() -> None:

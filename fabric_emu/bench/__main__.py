@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from fabric_emu.bench.table import Row, as_json, as_table
+from fabric_emu.bench.table import Row, as_json, print_rows
 from fabric_emu.commands.terminal import stops_as, terminal, tolerate_narrow_encodings
 from fabric_emu.errors import FabricError, HostUnfit
 
@@ -67,7 +67,7 @@ def _measure(subject: str, quick: bool) -> Sequence[Row]:
 
 def _deliver(rows: Sequence[Row], quick: bool, json_file: Path | None) -> None:
     to_stdout = json_file is not None and str(json_file) == "-"
-    terminal(sys.stderr if to_stdout else sys.stdout).print(as_table(rows))
+    print_rows(terminal(sys.stderr if to_stdout else sys.stdout), rows)
     if json_file is None:
         return
     from fabric_emu.experiment import machine

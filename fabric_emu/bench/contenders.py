@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from scapy.utils import RawPcapWriter
@@ -21,7 +23,7 @@ from fabric_emu.nic.schedule import Schedule
 from fabric_emu.nic.traffic import Traffic
 from fabric_emu.nic.worker import Plan, Stream
 
-BATCH, SLOTS = 256, 1024
+BATCH, SLOTS = 1024, 2048
 RECEIVE_SLOTS = 16384
 RECEIVE_TICK_S = 0.0005
 CAPTURED = 2048
@@ -68,12 +70,9 @@ def send_own(testbed: Testbed, payload_bytes: int, packets: int) -> Sent:
         seed=1,
     )
     templates = testbed.templates(payload_bytes)
-    source, destination = testbed.port(testbed.source), testbed.port(testbed.destination)
+    source = testbed.port(testbed.source)
     stream = Stream(schedule, templates, (source,), SLOTS, BATCH, none)
-    plans = (
-        Plan(testbed.sender_cpu, (stream,), (), RECEIVE_SLOTS, 0.0),
-        Plan(testbed.receiver_cpu, (), (destination,), RECEIVE_SLOTS, RECEIVE_TICK_S),
-    )
+    plans = (Plan(testbed.sender_cpu, (stream,), (), RECEIVE_SLOTS, 0.0), _receiver(testbed))
     before = testbed.fabric.ports.snapshot().ports
     with (
         Traffic(plans, testbed.fabric.lease.add_process) as traffic,
@@ -95,6 +94,11 @@ def send_own(testbed: Testbed, payload_bytes: int, packets: int) -> Sent:
     used = 0 if columns is None else len(np.unique(columns.source_port[ours]))
     sent = int(sum(count.sum() for count in sending.sent))
     return Sent(rate.packets_per_s(), sent, counts, used)
+
+
+def _receiver(testbed: Testbed) -> Plan:
+    ports = (testbed.port(testbed.destination),)
+    return Plan(testbed.receiver_cpu, (), ports, RECEIVE_SLOTS, RECEIVE_TICK_S)
 
 
 def _wait_for(testbed: Testbed, before: int, packets: int) -> None:
@@ -142,9 +146,7 @@ def send_tcpreplay(testbed: Testbed, capture: Path, packets: int) -> float:
     """Replay a capture until so many packets have gone; return packets per second at the host."""
     loops = max(1, -(-packets // CAPTURED))
     options = ["--preload-pcap", "--topspeed", f"--loop={loops}", f"--intf1={INTERFACE}"]
-    with ArrivalRate(testbed) as rate:
-        _finish(testbed.start(testbed.source, ["tcpreplay", *options, str(capture)]))
-    return rate.packets_per_s()
+    return _send_to_own_receiver(testbed, ["tcpreplay", *options, str(capture)])
 
 
 def write_capture(testbed: Testbed, payload_bytes: int, path: Path) -> None:
@@ -163,8 +165,18 @@ def send_scapy(testbed: Testbed, payload_bytes: int, packets: int) -> float:
     """Send with scapy's sendp; return packets per second at the host."""
     module = "fabric_emu.bench.scapy_sender"
     command = [sys.executable, "-m", module, INTERFACE, str(payload_bytes), str(packets)]
-    with ArrivalRate(testbed) as rate:
+    return _send_to_own_receiver(testbed, command)
+
+
+def _send_to_own_receiver(testbed: Testbed, command: list[str]) -> float:
+    """Run a sender while the product's worker receives: it gets each packet as ours do."""
+    with (
+        Traffic((_receiver(testbed),), testbed.fabric.lease.add_process) as traffic,
+        ArrivalRate(testbed) as rate,
+    ):
+        traffic.start()
         _finish(testbed.start(testbed.source, command))
+        traffic.stop()
     return rate.packets_per_s()
 
 
@@ -176,10 +188,14 @@ def _finish(process: subprocess.Popen[str]) -> str:
         process.kill()
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
-            raise WaitTimeout(f"{process.args}: not done after {_TIMEOUT_S:g} s") from None
+            raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for: {_words(process)}") from None
         raise
     # iperf3 says in its JSON what went wrong.
     if process.returncode and not output.lstrip().startswith("{"):
         last = " ".join(output.split()[-40:])
-        raise CommandFailed(f"{process.args}: exit status {process.returncode}: {last}")
+        raise CommandFailed(f"{_words(process)}: exit status {process.returncode}: {last}")
     return output
+
+
+def _words(process: subprocess.Popen[str]) -> str:
+    return shlex.join(map(str, cast("list[str]", process.args)))

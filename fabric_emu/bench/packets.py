@@ -44,24 +44,17 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
     with Fabric(topology(), queue_pairs=1, shaped=False) as fabric:
         testbed = Testbed(fabric)
         for name, payload_bytes in PAYLOADS.items():
-            race = _run(testbed, payload_bytes, repetitions, seconds, lambda text, n=name: tell(f"{n}, {text}"))
-            yield from _rows(name, race)
+            tell(f"payload of {name}, {repetitions} repetitions")
+            yield from _rows(name, _run(testbed, payload_bytes, repetitions, seconds))
 
 
-def _run(
-    testbed: Testbed,
-    payload_bytes: int,
-    repetitions: int,
-    seconds: float,
-    tell: Callable[[str], None],
-) -> _Race:
+def _run(testbed: Testbed, payload_bytes: int, repetitions: int, seconds: float) -> _Race:
     race = _Race()
     packets = round(send_own(testbed, payload_bytes, _WARM_UP_PACKETS).packets_per_s * seconds)
     with tempfile.TemporaryDirectory(prefix="fabric-emu-bench-") as folder:
         capture = Path(folder) / "frames.pcap"
         write_capture(testbed, payload_bytes, capture)
-        for repetition in range(repetitions):
-            tell(f"repetition {repetition + 1} of {repetitions}")
+        for _ in range(repetitions):
             race.own.append(send_own(testbed, payload_bytes, packets))
             if has("iperf3"):
                 rate, lost = send_iperf3(testbed, payload_bytes, seconds)
@@ -85,8 +78,8 @@ def _rows(name: str, race: _Race) -> Iterator[Row]:
             note = f"of what arrived its receiver lost up to {worst:.0%} more" if worst else ""
         yield Row(
             "packets",
-            f"{name}, unshaped",
-            "packets/s",
+            f"{name} packets",
+            "/s",
             ours,
             other,
             theirs,
@@ -97,8 +90,8 @@ def _rows(name: str, race: _Race) -> Iterator[Row]:
     ports = min(one.source_ports for one in race.own)
     yield Row(
         "packets",
-        f"{name}, lost",
-        "packets",
+        f"{name} packets lost",
+        "",
         (float(max(one.lost for one in race.own)),),
         less_is_better=True,
         limit=0,

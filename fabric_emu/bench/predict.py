@@ -28,8 +28,7 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
         tell(f"IPv{family}")
         tuples = random_tuples(family, QUICK_TUPLES if quick else TUPLES)
         rates = tuple(_rate(tuples) for _ in range(REPETITIONS))
-        what = f"IPv{family} five-tuples to next hops, one core"
-        yield Row("predict", what, "/s", rates, limit=limit)
+        yield Row("predict", f"IPv{family} five-tuples", "/s", rates, limit=limit)
 
 
 def random_tuples(family: Literal[4, 6], rows: int) -> FiveTuples:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -105,32 +106,38 @@ def figure(value: float | None, unit: str = "") -> str:
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def as_table(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table, one section per subject."""
+def print_rows(console: Console, rows: Sequence[Row]) -> None:
+    """Print the rows as a table, one section per subject, and below it what they note."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for header in ("what", "ours", "alternative", "", "ratio", "required", ""):
-        right = header in ("ours", "", "ratio")
-        table.add_column(header, justify="right" if right else "left", overflow="fold")
-    for before, row in zip([None, *rows], rows, strict=False):
-        if before is None or before.subject != row.subject:
-            table.add_section()
-            table.add_row(Text(row.subject, style="bold"))
-        ratio = f"{figure(row.ratio)}×" if row.ratio is not None else ""
-        table.add_row(
-            f"  {row.what}",
-            figure(row.value, row.unit),
-            row.alternative,
-            figure(row.their_value),
-            ratio,
-            row.required,
-            _VERDICT[row.passed],
-        )
+    for header in ("", "ours", "alternative", "theirs", "ratio", "required", "verdict"):
+        right = header in ("ours", "theirs", "ratio")
+        table.add_column(header, justify="right" if right else "left")
+    for subject in dict.fromkeys(row.subject for row in rows):
+        table.add_section()
+        table.add_row(Text(subject, style="bold"))
+        for row in rows:
+            if row.subject == subject:
+                table.add_row(*_cells(row))
+    console.print(table)
+    for row in rows:
         if row.note:
-            table.add_row(Text(f"    {row.note}", style="dim"))
-    return table
+            beside = f" ({row.alternative})" if row.alternative else ""
+            console.print(f"{row.what}{beside}: {row.note}")
 
 
-_VERDICT = {True: Text("pass", "green"), False: Text("FAIL", "bold red"), None: Text("")}
+def _cells(row: Row) -> tuple[str | Text, ...]:
+    return (
+        f" {row.what}",
+        figure(row.value, row.unit),
+        row.alternative,
+        figure(row.their_value, row.unit),
+        f"{figure(row.ratio)}×" if row.ratio is not None else "",
+        row.required,
+        _VERDICT[row.passed],
+    )
+
+
+_VERDICT = {True: Text("pass", "green"), False: Text("fail", "bold red"), None: Text("")}
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:

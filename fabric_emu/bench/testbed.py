@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from scapy.packet import Packet
 
 from fabric_emu.errors import HostUnfit
 from fabric_emu.model.queue_pair import QPN_BASE
@@ -22,7 +23,7 @@ from fabric_emu.model.topology import Node, Topology, mac_address
 from fabric_emu.net import namespaces
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.nic.worker import Port
-from fabric_emu.wire.rocev2 import Envelope, Packet, write_frame
+from fabric_emu.wire.rocev2 import Envelope, write_frame
 from fabric_emu.wire.template import FrameTemplates
 
 INTERFACE = "eth0"
@@ -33,9 +34,7 @@ _BEGIN, _END = 0.1, 0.9
 
 def topology() -> Topology:
     """Return host, leaf, spine, leaf, host; two spines, so that leaves have to choose."""
-    return Topology(
-        leaves=2, spines=2, hosts_per_leaf=1, host_rate=_RATE_BPS, link_rate=_RATE_BPS
-    )
+    return Topology(leaves=2, spines=2, hosts_per_leaf=1, host_rate=_RATE_BPS, link_rate=_RATE_BPS)
 
 
 def frame(payload_bytes: int, source_port: int = 0xC000, psn: int = 0) -> Packet:

@@ -11,7 +11,10 @@ from fabric_emu.commands.terminal import terminal
 from fabric_emu.errors import FabricError, ScenarioError
 
 if TYPE_CHECKING:
+    from fabric_emu.model.message_workload import Messages
     from fabric_emu.model.scenario import Scenario
+    from fabric_emu.model.topology import Topology
+    from fabric_emu.model.workload import OpenLoop
 
 _LABEL = 18
 
@@ -61,7 +64,7 @@ def describe(scenario: Scenario) -> list[tuple[str, str]]:
 
     topology = scenario.topology
     to_hosts = topology.total_hosts * topology.planes
-    between = len(topology.links) - to_hosts
+    between = _links_between_switches(topology)
     families = " and ".join(f"IPv{family}" for family in topology.families)
     lines = [
         ("title", printable(scenario.title)),
@@ -85,7 +88,34 @@ def describe(scenario: Scenario) -> list[tuple[str, str]]:
     return lines
 
 
+def _links_between_switches(topology: Topology) -> int:
+    # Counted, not listed: the largest fabrics, which are only predicted, have millions.
+    above_spines = topology.pods * topology.super_spines * topology.links_per_pair
+    return (topology.total_leaves * topology.uplinks_per_leaf + above_spines) * topology.planes
+
+
 def _traffic(scenario: Scenario) -> list[tuple[str, str]]:
+    """Return what the hosts send."""
+    from fabric_emu.model.workload import OpenLoop
+
+    if isinstance(scenario.workload, OpenLoop):
+        return _flows(scenario.topology, scenario.workload, scenario.seed)
+    return _messages(scenario.topology, scenario.workload, scenario.seed)
+
+
+def _messages(topology: Topology, workload: Messages, seed: int) -> list[tuple[str, str]]:
+    from fabric_emu.results.describe import plural
+    from fabric_emu.units import format_size
+
+    ranks = len(workload.place(topology, seed))
+    sizes = workload.graph(topology, seed).size_bytes
+    times = f", {plural(workload.iterations, 'time')}" if workload.iterations > 1 else ""
+    of = f"{workload.collective} of {format_size(workload.size)} over {ranks:,} hosts{times}"
+    sent = f"{(sizes > 0).sum():,}, {format_size(sizes.sum())} in all"
+    return [("collective", of), ("messages", sent)]
+
+
+def _flows(topology: Topology, workload: OpenLoop, seed: int) -> list[tuple[str, str]]:
     """Return the flows and the load they offer."""
     import numpy as np
 
@@ -93,8 +123,7 @@ def _traffic(scenario: Scenario) -> list[tuple[str, str]]:
     from fabric_emu.results.figures import percent
     from fabric_emu.units import format_duration, format_rate
 
-    topology, workload = scenario.topology, scenario.workload
-    flows = workload.table(topology, scenario.seed)
+    flows = workload.table(topology, seed)
     if not len(flows):
         return [("flows", "none")]
     senders = len(np.unique(flows.source))

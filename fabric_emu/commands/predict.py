@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -79,7 +78,7 @@ ASSUMES = "switches hash as Linux 6.11 and later do"
     "--jobs",
     type=click.IntRange(1, 256),
     metavar="N",
-    help="Processes for large fabrics.  [default: one per processor]",
+    help="Processes.  [default: one per processor where it pays]",
 )
 def predict(
     scenario: str,
@@ -222,9 +221,8 @@ def _over_seeds(
     if scenario.seed + number > 2**32:
         raise ScenarioError("--seeds", number, "seeds that stay under 2^32")
     seeds = range(scenario.seed, scenario.seed + number)
-    processes = jobs or len(os.sched_getaffinity(0))
     with _progress("placing flows") as told:
-        seen = spreads(scenario, scenario.schemes, seeds, processes, told)
+        seen = spreads(scenario, scenario.schemes, seeds, jobs, told)
     summaries = []
     for entry, scheme in zip(found, scenario.schemes, strict=True):
         one = seen[scheme.name]

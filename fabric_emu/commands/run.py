@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabric_emu import interrupts
-from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, choose_schemes, find
+from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
 from fabric_emu.commands.terminal import stops_as, terminal
 from fabric_emu.errors import FabricError, HostUnfit, ScenarioError
 
@@ -88,7 +88,7 @@ def run(
     if seed is not None:
         described = described.model_copy(update={"seed": seed})
     all_seeds = _seeds(described.seed, seeds)
-    described.check_live()
+    check_live(described, file)
     _check_writable("--out", out)
     if json_file is not None and str(json_file) != "-":
         _check_writable("--json", json_file.absolute().parent)

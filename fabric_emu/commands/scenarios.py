@@ -42,6 +42,19 @@ def find(name: str) -> Path:
     raise ScenarioError("SCENARIO", name, expected, did_you_mean(wanted, by_name))
 
 
+def check_live(scenario: Scenario, file: Path) -> None:
+    """Check that a scenario can be run, not only predicted.
+
+    Raises:
+        ScenarioError: it cannot.
+    """
+    try:
+        scenario.check_live()
+    except ScenarioError as error:
+        place = f"{file}: {error.path}"
+        raise ScenarioError(place, error.value, error.expected, error.hint) from None
+
+
 class ScenarioFile(click.ParamType):
     """A scenario as command line argument; completes shipped names and files."""
 

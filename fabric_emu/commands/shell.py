@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fabric_emu.commands.run import INTERRUPTED, need_root
-from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, choose_schemes, find
+from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
 from fabric_emu.commands.terminal import stops_as
 
 
@@ -26,9 +26,10 @@ def shell(scenario: str, scheme: str | None, overrides: tuple[str, ...]) -> None
     """
     from fabric_emu.model.load import load_scenario
 
-    described = load_scenario(find(scenario), overrides)
+    file = find(scenario)
+    described = load_scenario(file, overrides)
     described = choose_schemes(described, (scheme,) if scheme else ())
-    described.check_live()
+    check_live(described, file)
     need_root()
     from mininet.cli import CLI
     from mininet.log import setLogLevel

@@ -1,29 +1,23 @@
-"""Other programs' JSON configuration, read strictly: every mistake is named, none guessed away."""
+"""Other programs' configuration: checked values out of JSON, and every mistake by name."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from fabric_emu.errors import ScenarioError
+from fabric_emu.importers.strict_json import Steps, dotted, place, read_object
 from fabric_emu.model.mistakes import did_you_mean, short
-
-MAX_BYTES = 8 << 20
-"""A chassis' whole configuration is a few megabytes."""
 
 MAX_PROBLEMS = 30
 """Reading ends here: a file with so many is another kind of file."""
 
-_LONGEST_INT = 20
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _WHOLE = re.compile(r"[0-9]{1,10}")
 
 Value = TypeVar("Value")
-Steps = tuple[str | int, ...]
 
 
 class ConfigurationRejected(ScenarioError):
@@ -40,14 +34,6 @@ class ConfigurationRejected(ScenarioError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))
-
-
-class _Unreadable(Exception):
-    """What a hook of the JSON parser refuses."""
-
-    def __init__(self, value: object, expected: str) -> None:
-        super().__init__(value, expected)
-        self.value, self.expected = value, expected
 
 
 class Document:
@@ -68,55 +54,10 @@ class Document:
         """Read a file that holds one JSON object.
 
         Raises:
-            ScenarioError: it cannot be read, is too large, or is not strict JSON: repeated keys,
-                NaN, numbers beyond 64 bits and deep nesting are refused.
+            ScenarioError: it cannot be read, is too large, or is not strict JSON.
         """
         file = str(path)
-        try:
-            with Path(path).open("rb") as opened:
-                content = opened.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise ScenarioError(file, error.strerror, "a readable JSON file") from None
-        except ValueError:
-            raise ScenarioError(file, "a null character", "the name of a file") from None
-        if len(content) > MAX_BYTES:
-            limit = f"{MAX_BYTES >> 20} MiB"
-            raise ScenarioError(file, f"over {limit}", f"a file of at most {limit}")
-        return cls.parse(content, file)
-
-    @classmethod
-    def parse(cls, content: bytes, file: str) -> Document:
-        """Read JSON that is already there; ``file`` stands for it in messages.
-
-        Raises:
-            ScenarioError: see ``read``.
-        """
-        repeated: list[tuple[dict[str, Any], str]] = []
-        try:
-            root = json.loads(
-                content.decode("utf-8-sig"),
-                object_pairs_hook=lambda pairs: _object(pairs, repeated),
-                parse_constant=_refuse_constant,
-                parse_int=_bounded_int,
-            )
-        except UnicodeDecodeError as error:
-            raise ScenarioError(file, f"byte {error.start}", "text in UTF-8") from None
-        except json.JSONDecodeError as error:
-            raise ScenarioError(f"{file}:{error.lineno}", error.msg, "well-formed JSON") from None
-        except RecursionError:
-            raise ScenarioError(
-                file, "nested too deeply", "objects and lists a few levels deep"
-            ) from None
-        except _Unreadable as error:
-            raise ScenarioError(file, error.value, error.expected) from None
-        if not isinstance(root, dict):
-            raise ScenarioError(file, short(root), "a JSON object ({...})")
-        if repeated:
-            holder, key = repeated[0]
-            raise ScenarioError(
-                place(file, _steps_to(root, holder)), short(key), "each key of an object once"
-            )
-        return cls(file, root)
+        return cls(file, read_object(file))
 
     def refuse(self, steps: Steps, value: object, expected: str, hint: str = "") -> None:
         """Note a problem; reading goes on so that all are found.
@@ -239,67 +180,22 @@ class Section:
         self.document.refuse((*self.steps, key), value, "an object ({...})")
         return None
 
-    def refuse(self, key: str, expected: str, hint: str = "") -> None:
-        """Note a problem with a key of this section."""
-        self.document.refuse((*self.steps, key), self.values.get(key), expected, hint)
+    def refuse(self, key: str | None, expected: str, hint: str = "") -> None:
+        """Note a problem with a key of this section, or with the section itself."""
+        if key is not None:
+            self.document.refuse((*self.steps, key), self.values.get(key), expected, hint)
+        else:
+            self.document.refuse(self.steps, self.values, expected, hint)
 
-    def refuse_others(self, what: str) -> None:
-        """Note every key that nobody asked for; ``what`` says what such keys are."""
+    def refuse_others(self, reasons: Mapping[str, str] | None = None) -> None:
+        """Note every key that nobody asked for; ``reasons`` say why some are refused."""
         known = sorted(self._asked)
         for key in self.values:
-            if key not in self._asked:
+            if key in self._asked:
+                continue
+            if reasons and key in reasons:
+                self.refuse(key, reasons[key])
+            else:
                 near = did_you_mean(key[:60], known)
-                self.document.refuse(self.steps, key, f"{what}: one of {', '.join(known)}", near)
-
-
-def place(file: str, steps: Iterable[str | int]) -> str:
-    """Return where something stands, as messages give it."""
-    shown = dotted(steps)
-    return f"{file}: {shown}" if shown else file
-
-
-def dotted(steps: Iterable[str | int]) -> str:
-    """Return steps as ``a.b[2]["odd key"]``; control characters are written as escapes."""
-    text = ""
-    for step in steps:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif _PLAIN_KEY.fullmatch(step):
-            text += f".{step}" if text else step
-        else:
-            text += f"[{json.dumps(short(step))}]"
-    return text
-
-
-def _object(
-    pairs: list[tuple[str, Any]], repeated: list[tuple[dict[str, Any], str]]
-) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counted = Counter(key for key, _ in pairs)
-        repeated.append((found, next(key for key, times in counted.items() if times > 1)))
-    return found
-
-
-def _steps_to(root: Any, wanted: dict[str, Any]) -> Steps:
-    """Return the steps from the root to one object; none when a repeated key has replaced it."""
-    waiting: list[tuple[Any, Steps]] = [(root, ())]
-    while waiting:
-        value, steps = waiting.pop()
-        if value is wanted:
-            return steps
-        children = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, child in children:
-            if isinstance(child, dict | list):
-                waiting.append((child, (*steps, key)))
-    return ()
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise _Unreadable(word, "finite numbers")
-
-
-def _bounded_int(digits: str) -> int:
-    if len(digits) > _LONGEST_INT:
-        raise _Unreadable(short(digits), "whole numbers of at most 64 bits")
-    return int(digits)
+                expected = f"one of the keys {', '.join(known)}"
+                self.document.refuse(self.steps, key, expected, near)

@@ -24,8 +24,9 @@ queueWeight
 
 Read without effect: scalingFactor (it evens out ports of different rates; here all have one),
 maxLinks (room in a table), backupSwitchingMode (for more groups than a chip has room for),
-dynamicPhysicalQueueExponent (of a measure whose weight is what the two weights leave of 100, so
-none). Which packets are balanced is said by access lists in FBOSS; here all RoCEv2 is.
+sourcePortPrune (no path leads back), dynamicPhysicalQueueExponent (of a measure whose weight is
+what the two weights leave of 100, so none). Which packets are balanced is said by access lists in
+FBOSS; here all RoCEv2 is.
 
 Refused by name:
 
@@ -36,7 +37,6 @@ primaryPathQualityThreshold,         all paths of a Clos are primary
 alternatePathCost, -Bias
 minWidthForArsVirtualGroup,          groups are whole
 maxArsVirtualGroups, -GroupWidth
-sourcePortPrune                      no path leads back to where a packet comes from
 dynamicSampleRate over 20,000 and    rate or interval: it may mean either
 under 50,000
 flowletSwitchingEnable false         the agent would not balance
@@ -64,6 +64,7 @@ _FLOWSETS = 2**15
 _BASE_MBPS = 10_000
 """Rate that SAI's scaling factors scale every port to."""
 
+_EXPONENT_MAX = 15
 _RATE_FROM, _INTERVAL_TO, _NS_FROM = 50_000, 20_000, 512
 _MODES: dict[str, Mode] = {
     "FLOWLET_QUALITY": "flowlet-quality",
@@ -72,6 +73,12 @@ _MODES: dict[str, Mode] = {
     "PER_PACKET_RANDOM": "packet-random",
 }
 _MODES_BY_EITHER = _MODES | {str(number): mode for number, mode in enumerate(_MODES.values())}
+_NO_EFFECT = {
+    "maxLinks": "room in a table of the chip",
+    "dynamicPhysicalQueueExponent": "of a measure without weight",
+    "backupSwitchingMode": "there is room for every group",
+    "sourcePortPrune": "no path leads back to where a packet comes from",
+}
 _PRIMARY = "no such field: all paths of a Clos are primary"
 _WHOLE = "no such field: groups are whole"
 _REFUSED = {
@@ -81,7 +88,6 @@ _REFUSED = {
     "minWidthForArsVirtualGroup": _WHOLE,
     "maxArsVirtualGroups": _WHOLE,
     "maxArsVirtualGroupWidth": _WHOLE,
-    "sourcePortPrune": "no such field: no path leads back to where a packet comes from",
 }
 
 
@@ -107,24 +113,105 @@ def read(document: Document) -> Found:
     return found
 
 
-def _adaptive(
-    settings: Section, weights: tuple[int, int] | None, found: Found
-) -> Adaptive:
+def _adaptive(settings: Section, weights: tuple[int, int] | None, found: Found) -> Adaptive:
     mode = settings.choice("switchingMode", "flowlet-quality", _MODES_BY_EITHER)
-    found.note("mode", settings, "switchingMode", DEFAULT)
-    first = 1 if mode == "flowlet-quality" else 0
-    if first and "inactivityIntervalUsecs" not in settings:
+    shortest = 1 if mode == "flowlet-quality" else 0
+    if shortest and "inactivityIntervalUsecs" not in settings:
         settings.refuse("inactivityIntervalUsecs", "an interval in microseconds")
-    idle_us = settings.integer("inactivityIntervalUsecs", 0, first, _I16)
-    found.note("idle_us", settings, "inactivityIntervalUsecs", DEFAULT)
-    flows = settings.integer("flowletTableSize", 4096, 1, _FLOWSETS)
-    found.note("flows", settings, "flowletTableSize", DEFAULT)
-    sample_us, sai = _sampling(settings)
-    for key in ("maxLinks", "dynamicPhysicalQueueExponent"):
-        settings.integer(key, 0, 0, _I16)
-    settings.choice("backupSwitchingMode", "fixed", _MODES_BY_EITHER)
-    for key, expected in _REFUSED.items():
+    sample_us, first_exponent = _sampling(settings)
+    load_mbps = _range(settings, "dynamicEgress", _I32)
+    keys = {
+        "mode": "switchingMode",
+        "idle_us": "inactivityIntervalUsecs",
+        "flows": "flowletTableSize",
+        "sample_us": "dynamicSampleRate",
+        "load_samples": "dynamicEgressLoadExponent",
+        "queue_samples": "dynamicQueueExponent",
+        "load_range": "dynamicEgressMaxThresholdBytes",
+        "queue_range": "dynamicQueueMaxThresholdBytes",
+    }
+    for name, key in keys.items():
+        found.note(name, settings, key, DEFAULT)
+    adaptive = Adaptive(
+        mode=mode,
+        idle_us=settings.integer("inactivityIntervalUsecs", shortest, shortest, _I16),
+        flows=settings.integer("flowletTableSize", 4096, 1, _FLOWSETS),
+        sample_us=sample_us,
+        load_samples=_samples(settings, "dynamicEgressLoadExponent", first_exponent),
+        queue_samples=_samples(settings, "dynamicQueueExponent", first_exponent),
+        load_weight=weights[0] if weights else None,
+        queue_weight=weights[1] if weights else None,
+        load_range=(load_mbps[0] / _BASE_MBPS, load_mbps[1] / _BASE_MBPS) if load_mbps else None,
+        queue_range=_range(settings, "dynamicQueue", _I32),
+    )
+    for key, why in _NO_EFFECT.items():
         if key in settings:
-            settings.refuse(key, expected)
-    settings.refuse_others("a field of FlowletSwitchingConfig")
-    return Adaptive(mode, idle_us, flows)
+            found.remarks.append(f"{settings.path(key)}: {why}")
+    settings.integer("maxLinks", 0, 0, _I16)
+    settings.integer("dynamicPhysicalQueueExponent", 0, 0, _EXPONENT_MAX)
+    settings.choice("backupSwitchingMode", "fixed", _MODES_BY_EITHER)
+    settings.flag("sourcePortPrune", False)
+    settings.refuse_others(_REFUSED)
+    return adaptive
+
+
+def _sampling(settings: Section) -> tuple[float | None, int]:
+    """Return the interval in microseconds, and from which number exponents count."""
+    rate = settings.integer("dynamicSampleRate", 0, 0, _I32)
+    if rate == 0:
+        return None, 0
+    if rate >= _RATE_FROM:
+        return 1e6 / rate, 0
+    if rate > _INTERVAL_TO:
+        settings.refuse(
+            "dynamicSampleRate",
+            f"{_RATE_FROM:,} a second or more, or an interval of at most {_INTERVAL_TO:,} ns",
+        )
+    return (rate / 1e3 if rate >= _NS_FROM else float(rate)), 1
+
+
+def _samples(settings: Section, key: str, first: int) -> int:
+    """Return the samples that an average reaches back over."""
+    return 1 << max(settings.integer(key, 0, 0, _EXPONENT_MAX) - first, 0)
+
+
+def _range(settings: Section, measure: str, high: int) -> tuple[int, int] | None:
+    """Return the two thresholds of a measure; none when neither is set."""
+    low_key, high_key = (f"{measure}{end}ThresholdBytes" for end in ("Min", "Max"))
+    low = settings.integer(low_key, 0, 0, high)
+    top = settings.integer(high_key, 0, 0, high)
+    if low == top == 0:
+        return None
+    if low >= top:
+        settings.refuse(high_key, f"more than {low_key}, which is {low:,}")
+    return low, top
+
+
+def _weights(switch: Section, found: Found) -> tuple[int, int] | None:
+    """Return the weights of load and queue that the ports have."""
+    profiles = switch.sections("portFlowletConfigs")
+    used: dict[str, Section] = {}
+    for port in switch.items("ports"):
+        name = port.text("flowletConfigName")
+        if name is not None and name not in profiles:
+            near = did_you_mean(name[:60], profiles)
+            port.refuse("flowletConfigName", "a name among portFlowletConfigs", near)
+        elif name is not None:
+            used[name] = profiles[name]
+    first: tuple[int, int, int] | None = None
+    for profile in (used or profiles).values():
+        load = profile.integer("loadWeight", 0, 0, 100)
+        queue = profile.integer("queueWeight", 0, 0, 100)
+        factor = profile.integer("scalingFactor", 0, 0, _I16)
+        profile.refuse_others()
+        if load + queue != 100:
+            profile.refuse("queueWeight", f"{100 - load}: with loadWeight {load}, 100 in all")
+        if first is None:
+            first = load, queue, factor
+            found.note("load_weight", profile, "loadWeight", DEFAULT)
+            found.note("queue_weight", profile, "queueWeight", DEFAULT)
+            if "scalingFactor" in profile:
+                found.remarks.append(f"{profile.path('scalingFactor')}: all ports have one rate")
+        elif first != (load, queue, factor):
+            profile.refuse(None, "what the other ports have: all follow one policy")
+    return first[:2] if first else None

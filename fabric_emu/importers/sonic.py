@@ -45,8 +45,6 @@ doc/packet_trimming/packet-trimming-design.md; OCP SAI saiars.h and saiarsprofil
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fabric_emu.importers.document import Document, Section
 from fabric_emu.importers.hardware import Adaptive, Found, Mode, Trim
 from fabric_emu.model.mistakes import did_you_mean
@@ -99,8 +97,6 @@ def read(document: Document) -> Found:
 def _read_adaptive(root: Section, found: Found) -> None:
     profiles = root.sections("ARS_PROFILE")
     objects = root.sections("ARS_OBJECT")
-    interfaces = _table(root, "ARS_INTERFACES")
-    next_hops = _table(root, "ARS_NEXTHOPS")
     for name in root:
         if name.startswith("ARS_PORTCHANNEL") and root.values[name] != {}:
             root.refuse(name, "no such table: there are no port channels")
@@ -109,79 +105,79 @@ def _read_adaptive(root: Section, found: Found) -> None:
     if len(profiles) > 1:
         root.refuse("ARS_PROFILE", "one profile")
     profile = next(iter(profiles.values()), None)
-    selector = "interface"
+    selector, default = "interface", None
     if profile:
         selector = profile.choice("ars_nhg_path_selector_mode", selector, _SELECTORS)
-    users = {"interface": interfaces, "nexthop": next_hops, "global": {}}[selector]
-    chosen = _object_in_use(root, profile, objects, users)
-    _check_where(interfaces, next_hops, objects, found)
+        default = _named_object(profile, "default_ars_object", objects)
+    interfaces = _read_interfaces(_table(root, "ARS_INTERFACES"), objects, found)
+    next_hops = _read_next_hops(_table(root, "ARS_NEXTHOPS"), objects, found)
+    users = {"interface": interfaces, "nexthop": next_hops, "global": []}[selector]
+    chosen = _object_in_use(root, objects, default, users)
     if chosen:
         _read_object(chosen, profile, found)
-    elif profile:
+    elif profile and not objects:
         root.refuse("ARS_OBJECT", "an object beside ARS_PROFILE")
 
 
-def _table(root: Section, name: str) -> dict[str, Section]:
-    """Return a table under either of its spellings."""
+def _table(root: Section, name: str) -> list[Section]:
+    """Return the entries of a table under either of its spellings."""
     other = _SPELLINGS[name]
     if name in root and other in root:
         root.refuse(other, f"either {name} or {other}")
-    return root.sections(name) or root.sections(other)
+    return list((root.sections(name) or root.sections(other)).values())
+
+
+def _named_object(section: Section, key: str, objects: dict[str, Section]) -> str | None:
+    name = section.text(key)
+    if name is not None and name not in objects:
+        section.refuse(key, "the name of an ARS_OBJECT", did_you_mean(name[:60], objects))
+    return name
+
+
+User = tuple[Section, str | None]
+"""An interface or next hop that takes part, and the object that it names."""
+
+
+def _read_interfaces(table: list[Section], objects: dict[str, Section], found: Found) -> list[User]:
+    factors: set[int] = set()
+    for entry in table:
+        before = len(factors)
+        factors.add(entry.integer("scaling_factor", 0, 0, _U32))
+        if before == 1 and len(factors) == 2:
+            entry.refuse("scaling_factor", "the same for all: links have one rate")
+    return _users(table, objects, found)
+
+
+def _read_next_hops(table: list[Section], objects: dict[str, Section], found: Found) -> list[User]:
+    for entry in table:
+        if not entry.choice("role", True, {"primary_path": True, "alternative_path": False}):
+            entry.refuse("role", "primary_path: all paths of a Clos are")
+    return _users(table, objects, found)
+
+
+def _users(table: list[Section], objects: dict[str, Section], found: Found) -> list[User]:
+    users = [(entry, _named_object(entry, "ars_obj_name", objects)) for entry in table]
+    for entry in table:
+        entry.refuse_others()
+    if table:
+        found.remarks.append(f"{table[0].steps[0]}, {len(table)} in all: every uplink takes part")
+    return users
 
 
 def _object_in_use(
-    root: Section, profile: Section | None, objects: dict[str, Section], users: dict[str, Section]
+    root: Section, objects: dict[str, Section], default: str | None, users: list[User]
 ) -> Section | None:
-    """Return the one object that the interfaces or next hops which take part refer to."""
-    default = profile.text("default_ars_object") if profile else None
-    if profile and default is not None and default not in objects:
-        profile.refuse("default_ars_object", *_one_of(objects))
-    names: dict[str, Section] = {}
-    for user in users.values():
-        name = user.text("ars_obj_name") or default
-        if name is not None:
-            names.setdefault(name, user)
-    if not users and default is not None:
-        names[default] = root
-    if len(names) > 1:
-        first, (_, user) = next(iter(names)), list(names.items())[1]
-        user.refuse("ars_obj_name", f"{first} as elsewhere: all switches follow one policy")
-    if names:
-        return objects.get(next(iter(names)))
-    if len(objects) > 1:
+    """Return the one object that all who take part refer to."""
+    names = [name or default for _, name in users] or [default]
+    for (user, _), name in zip(users, names, strict=False):
+        if name != names[0]:
+            user.refuse("ars_obj_name", f"{names[0]} as elsewhere: all switches follow one policy")
+            break
+    if names[0] in objects:
+        return objects[names[0]]
+    if names[0] is None and len(objects) > 1:
         root.refuse("ARS_OBJECT", "one object, or a default_ars_object that names one of them")
     return next(iter(objects.values()), None)
-
-
-def _one_of(objects: Iterable[str], name: str = "") -> tuple[str, str]:
-    return "the name of an ARS_OBJECT", did_you_mean(name[:60], list(objects))
-
-
-def _check_where(
-    interfaces: dict[str, Section],
-    next_hops: dict[str, Section],
-    objects: dict[str, Section],
-    found: Found,
-) -> None:
-    """Check the tables that say which ports and next hops take part."""
-    factors = set()
-    for entry in interfaces.values():
-        factors.add(entry.integer("scaling_factor", 0, 0, _U32))
-        if len(factors) == 2:
-            entry.refuse("scaling_factor", "the same for all: links have one rate")
-    for entry in next_hops.values():
-        role = entry.choice("role", True, {"primary_path": True, "alternative_path": False})
-        if not role:
-            entry.refuse("role", "primary_path: all paths of a Clos are")
-    for table, what in ((interfaces, "interfaces"), (next_hops, "next hops")):
-        for entry in table.values():
-            name = entry.text("ars_obj_name")
-            if name is not None and name not in objects:
-                entry.refuse("ars_obj_name", *_one_of(objects, name))
-            entry.refuse_others("a field of this table")
-        if table:
-            where = next(iter(table.values())).steps[0]
-            found.remarks.append(f"{where}: {len(table)} {what}; here every uplink takes part")
 
 
 def _read_object(chosen: Section, profile: Section | None, found: Found) -> None:
@@ -191,18 +187,16 @@ def _read_object(chosen: Section, profile: Section | None, found: Found) -> None
             found.remarks.append(f"{chosen.path(key)}: there are no alternative paths")
     flows = chosen.integer("max_flows", 512, 1, _U32)
     found.note("flows", chosen, "max_flows", DEFAULT)
-    measures: dict[str, int] = {"sample_us": 16, "load_samples": 16, "queue_samples": 16}
-    found.origins |= dict.fromkeys(measures, DEFAULT)
+    sample_us = load_samples = queue_samples = 16
+    found.origins |= dict.fromkeys(("sample_us", "load_samples", "queue_samples"), DEFAULT)
     if profile:
         limit = profile.integer("max_flows", 0, 0, _U32)
         if 0 < limit < flows:
             flows = limit
             found.note("flows", profile, "max_flows", DEFAULT)
-        measures = {
-            "sample_us": profile.integer("sampling_interval", 16, 1, 1_000_000),
-            "load_samples": profile.integer("past_load_weight", 16, 0, 255),
-            "queue_samples": profile.integer("future_load_weight", 16, 0, 255),
-        }
+        sample_us = profile.integer("sampling_interval", 16, 1, 1_000_000)
+        load_samples = max(profile.integer("past_load_weight", 16, 0, 255), 1)
+        queue_samples = max(profile.integer("future_load_weight", 16, 0, 255), 1)
         found.note("sample_us", profile, "sampling_interval", DEFAULT)
         found.note("load_samples", profile, "past_load_weight", DEFAULT)
         found.note("queue_samples", profile, "future_load_weight", DEFAULT)
@@ -211,11 +205,13 @@ def _read_object(chosen: Section, profile: Section | None, found: Found) -> None
         mode=chosen.choice("assign_mode", "flowlet-quality", _MODES),
         idle_us=chosen.integer("flowlet_idle_time", 256, 2, 2047),
         flows=flows,
-        **measures,
+        sample_us=sample_us,
+        load_samples=load_samples,
+        queue_samples=queue_samples,
     )
     found.note("mode", chosen, "assign_mode", DEFAULT)
     found.note("idle_us", chosen, "flowlet_idle_time", DEFAULT)
-    chosen.refuse_others("a field of ARS_OBJECT")
+    chosen.refuse_others()
 
 
 def _check_profile(profile: Section, found: Found) -> None:
@@ -231,7 +227,7 @@ def _check_profile(profile: Section, found: Found) -> None:
     for key in ("ipv4_enable", "ipv6_enable"):
         if not profile.flag(key, True):
             profile.refuse(key, "true: both families are balanced")
-    profile.refuse_others("a field of ARS_PROFILE")
+    profile.refuse_others()
 
 
 def _read_trimming(root: Section, found: Found) -> None:
@@ -244,7 +240,7 @@ def _read_trimming(root: Section, found: Found) -> None:
     table = root.section("SWITCH_TRIMMING")
     settings = table.section("GLOBAL") if table else None
     if table:
-        table.refuse_others("an entry of SWITCH_TRIMMING")
+        table.refuse_others()
     if not trims:
         if settings:
             found.remarks.append(f"{settings.path()}: no BUFFER_PROFILE trims")
@@ -268,7 +264,7 @@ def _read_trimming(root: Section, found: Found) -> None:
     settings.integer("tc_value", 0, 0, 255)
     if "tc_value" in settings:
         found.remarks.append(f"{settings.path('tc_value')}: there are no traffic classes")
-    settings.refuse_others("a field of SWITCH_TRIMMING")
+    settings.refuse_others()
     found.remarks.append(f"{trims[0].path()} trims: here every queue for data does")
 
 

@@ -12,22 +12,18 @@ Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md; src/gather.cu, src/sen
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fabric_emu.measure.ideal import IdealFabric
-from fabric_emu.model.messages import Floats, MessageGraph, Occurrences
+from fabric_emu.model.messages import Floats, Ints, MessageGraph, Occurrences
 
 
 def bus_factor(name: str, ranks: int) -> float:
-    """Return the bus bandwidth over the algorithm bandwidth of a collective.
-
-    Raises:
-        KeyError: nccl-tests has no such collective.
-    """
+    """Return the bus bandwidth over the algorithm bandwidth of a collective; 1 for unknown ones."""
     share = (ranks - 1) / ranks
     factors = {
         "ring-all-reduce": 2 * share,
@@ -38,7 +34,7 @@ def bus_factor(name: str, ranks: int) -> float:
         "broadcast": 1.0,
         "permutation": 1.0,  # send and receive
     }
-    return factors[name]
+    return factors.get(name, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +124,11 @@ def complete(
     inside = found.of_row >= 0
     of = found.of_row[inside]
     begin = np.full(len(found), np.inf)
-    np.fmin.at(begin, of, start_s[inside])
-    end = np.full(len(found), -np.inf)
-    np.maximum.at(end, of, finish_s[inside])  # NaN stays
+    np.minimum.at(begin, of, _never(start_s)[inside])
     begin[np.isinf(begin)] = np.nan
+    end = _last(_never(finish_s)[inside], of, len(found))
     iterations = int(graph.iteration.max()) + 1 if len(graph) else 0
-    iteration_end = np.full(iterations, -np.inf)
-    np.maximum.at(iteration_end, graph.iteration, finish_s)
+    iteration_end = _last(_never(finish_s), graph.iteration, iterations)
     wire = ~graph.local
     return Completion(
         graph=graph,
@@ -148,14 +142,25 @@ def complete(
     )
 
 
-def goodput_bps(
-    start_s: Floats, finish_s: Floats, size_bytes: NDArray[np.int64], edges_s: Floats
-) -> Floats:
+def _never(times: Floats) -> Floats:
+    """Return times with infinity for NaN."""
+    return np.where(np.isnan(times), np.inf, times)
+
+
+def _last(times: Floats, of: Ints, groups: int) -> Floats:
+    """Return (groups,) the latest time of each; NaN where one is infinite, or without any."""
+    found = np.full(groups, -np.inf)
+    np.maximum.at(found, of, times)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def goodput_bps(start_s: Floats, finish_s: Floats, size_bytes: Ints, edges_s: Floats) -> Floats:
     """Return (bins,) the payload delivered in each bin over its length.
 
     A message's bytes are spread evenly from its start to its finish, so that a stall within a
     message does not show: give packets, with their arrival as start and finish, to see it. What
-    has not finished (NaN) counts nothing.
+    takes less than a thousandth of a bin counts in the bin of its finish, what has not finished
+    (NaN) in none.
 
     Args:
         start_s, finish_s: (n,) of each message or packet.
@@ -164,7 +169,8 @@ def goodput_bps(
     """
     done = ~np.isnan(finish_s)
     start, finish, size = start_s[done], finish_s[done], size_bytes[done].astype(np.float64)
-    at_once = finish <= start
+    # So that the rates below stay of a size that rounding does not spoil.
+    at_once = finish - start < 1e-3 * np.diff(edges_s).min()
     delivered = np.histogram(finish[at_once], edges_s, weights=size[at_once])[0]
     start, finish, size = start[~at_once], finish[~at_once], size[~at_once]
     # Each message adds its rate at its start and takes it away at its finish.
@@ -192,17 +198,12 @@ def _figures(taken: Floats, ideal: Floats) -> dict[str, Any]:
 
 
 def _percentiles(taken: Floats) -> dict[str, float | None]:
-    """Return median, 99th percentile and maximum, linear between neighbours; NaN counts as for ever."""
-    names = ("p50", "p99", "max")
-    if not len(taken):
-        return dict.fromkeys(names)
-    column = np.sort(np.where(np.isnan(taken), np.inf, taken))
+    """Return median, 99th percentile and maximum, linear between neighbours; NaN is for ever."""
+    column = np.sort(_never(taken))
     found: dict[str, float | None] = {}
-    for name, share in zip(names, (0.5, 0.99, 1.0), strict=True):
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
         place = share * (len(column) - 1)
-        below = column[int(place)]
-        above = column[min(int(place) + 1, len(column) - 1)]
-        weight = place - int(place)
-        value = below if weight == 0 else below + weight * (above - below)
-        found[name] = float(value) if np.isfinite(value) else None
+        near = column[[int(place), math.ceil(place)]] if len(column) else np.array([np.inf])
+        finite = bool(np.isfinite(near).all())
+        found[name] = float(near[0] + (place % 1) * (near[-1] - near[0])) if finite else None
     return found

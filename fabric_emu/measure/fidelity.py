@@ -16,6 +16,9 @@ from fabric_emu.model.topology import PATH_STAMPS, Topology
 SERVICE_TOLERANCE = 0.02
 BUSY_LIMIT = 0.9
 
+TURNAROUND_PACKETS = 4
+"""A NIC's answer may take the time of so many full packets."""
+
 QUEUE_SHARE = 0.25
 """A late sender makes up for it with a burst; a burst of this share of a queue does no harm."""
 
@@ -81,7 +84,6 @@ def judge_fidelity(
     paths_agree: bool,
     prediction: PathCheck | None,
     offered: NDArray[np.float64],
-    frame_bytes: int,
 ) -> Fidelity:
     """Return the verdict on a run.
 
@@ -91,11 +93,10 @@ def judge_fidelity(
         paths_agree: whether switches and receivers agree on the paths.
         prediction: prediction against measurement; None when none was offered.
         offered: (ports,) offered loads.
-        frame_bytes: of the workload's frames.
     """
     return Fidelity(
         tuple(
-            _checks(record, packets, paths_agree, prediction, offered, frame_bytes),
+            _checks(record, packets, paths_agree, prediction, offered),
         )
     )
 
@@ -106,7 +107,6 @@ def _checks(
     paths_agree: bool,
     prediction: PathCheck | None,
     offered: NDArray[np.float64],
-    frame_bytes: int,
 ) -> Iterable[Check]:
     missing = abs(packets.unaccounted)
     yield Check(
@@ -124,16 +124,7 @@ def _checks(
         outside == 0,
         f"{outside} packets were lost in full receive rings, not in the fabric",
     )
-    late = record.senders.lag_s[1]
-    allowed = max(base_rtt_s(record.topology, frame_bytes), QUEUE_SHARE * record.queue_s)
-    yield Check(
-        "sender lag p99",
-        late,
-        allowed,
-        late <= allowed,
-        f"senders were {late * 1e3:.2f} ms late (p99), over {allowed * 1e3:.2f} ms: packets "
-        "bunched up as the workload did not ask; this machine is too busy or the rate too high",
-    )
+    yield _turnaround(record) if record.closed_loop else _sender_lag(record)
     short = packets.scheduled - packets.sent
     yield Check(
         "offered load sent",
@@ -171,6 +162,33 @@ def _checks(
         )
 
 
+def _sender_lag(record: Record) -> Check:
+    late = record.senders.lag_s[1]
+    rtt = base_rtt_s(record.topology, record.frame_bytes)
+    allowed = max(rtt, QUEUE_SHARE * record.queue_s)
+    return Check(
+        "sender lag p99",
+        late,
+        allowed,
+        late <= allowed,
+        f"senders were {late * 1e3:.2f} ms late (p99), over {allowed * 1e3:.2f} ms: packets "
+        "bunched up as the workload did not ask; this machine is too busy or the rate too high",
+    )
+
+
+def _turnaround(record: Record) -> Check:
+    late = record.senders.lag_s[1]
+    allowed = TURNAROUND_PACKETS * record.frame_bytes * 8 / record.topology.host_rate_bps
+    return Check(
+        "NIC turnaround p99",
+        late,
+        allowed,
+        late <= allowed,
+        f"NICs took {late * 1e3:.2f} ms (p99) to handle a packet, over {allowed * 1e3:.2f} ms, "
+        f"the time of {TURNAROUND_PACKETS} packets: this machine is too busy or the rate too high",
+    )
+
+
 def _over_line_rate(record: Record) -> bool:
     """Tell whether the workload asks more of a host link than it carries; then some never go."""
     host_load = record.senders.scheduled * record.payload_bytes * 8 / record.window_s
@@ -195,11 +213,19 @@ def _service(record: Record, offered: NDArray[np.float64]) -> Check:
 def _order(record: Record) -> Check:
     """Packets of one queue pair and path must arrive in the order they were sent."""
     arrivals = record.arrivals
-    known = arrivals.queue_pair >= 0
-    group = arrivals.queue_pair[known] * (PATH_STAMPS + 1) + arrivals.path_stamp[known]
+    data = (arrivals.queue_pair >= 0) & (arrivals.queue_pair < record.data_pairs)
+    if record.closed_loop:
+        data &= arrivals.send_ns > 0  # too short a payload has no room for the time
+    group = arrivals.queue_pair[data] * (PATH_STAMPS + 1) + arrivals.path_stamp[data]
+    sequence = arrivals.psn[data]
+    if record.closed_loop:
+        # A packet may be sent again: by the time of sending, those of one batch by their number.
+        order = np.lexsort((sequence, arrivals.send_ns[data]))
+        sequence = np.empty(len(order), np.int64)
+        sequence[order] = np.arange(len(order))
     # With parallel links a stamp stands for several paths, unless every queue pair keeps to one.
     comparable = record.topology.links_per_pair == 1 or bool(record.pairs.source_port.all())
-    inversions = count_inversions(group, arrivals.psn[known]) if comparable else 0
+    inversions = count_inversions(group, sequence) if comparable else 0
     return Check(
         "order on one path",
         inversions,

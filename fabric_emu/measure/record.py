@@ -60,6 +60,10 @@ class Record:
 
     Attributes:
         topology, pairs: what ran.
+        data_pairs: the first so many queue pairs carry data, the others answers.
+        closed_loop: whether transports reacted to what they saw; else packets went by schedule.
+        needed: data packets that had to arrive, each once.
+        frame_bytes: of a full data frame.
         window_s: how long the hosts sent.
         payload_bytes: of every packet.
         queue_s: time the shortest switch queue takes to empty when full.
@@ -74,6 +78,10 @@ class Record:
 
     topology: Topology
     pairs: QueuePairs
+    data_pairs: int
+    closed_loop: bool
+    needed: int
+    frame_bytes: int
     window_s: float
     payload_bytes: int
     queue_s: float
@@ -84,3 +92,9 @@ class Record:
     predicted: NDArray[np.int32] | None
     senders: Senders
     arrivals: Arrivals
+
+    def efficiency(self) -> float:
+        """Return the packets delivered over those offered; in a closed loop needed over sent."""
+        if self.closed_loop:
+            return self.needed / max(int(self.senders.sent[: self.data_pairs].sum()), 1)
+        return int(np.count_nonzero(self.arrivals.queue_pair >= 0)) / max(self.needed, 1)

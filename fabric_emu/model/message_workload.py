@@ -18,6 +18,7 @@ from fabric_emu.model.collectives import (
     ring_reduce_scatter,
 )
 from fabric_emu.model.fields import Description, Duration, Size
+from fabric_emu.model.flow_table import FlowTable
 from fabric_emu.model.messages import Ints, MessageGraph
 from fabric_emu.model.topology import Role, Topology
 from fabric_emu.model.training import training_loop
@@ -150,6 +151,32 @@ class Messages(Description):
         if self.iterations == 1 and self.compute_time is None:
             return once
         return training_loop(once, self.iterations, self.compute_time or 0.0)
+
+    def table(self, topology: Topology, seed: int) -> FlowTable:
+        """Return one flow for each pair of hosts that the collective joins, in order of both.
+
+        What a prediction of their paths needs. A host's flows share its rate, as if it sent to all
+        its peers at once; they go over planes and families in turn.
+
+        Raises:
+            ScenarioError: as ``check``.
+        """
+        self.check(topology)
+        graph = self._once(topology, self.place(topology, seed))
+        n = topology.total_hosts
+        source, destination = np.divmod(np.unique(graph.source * n + graph.destination), n)
+        _, first, peers = np.unique(source, return_index=True, return_counts=True)
+        k = np.arange(len(source)) - np.repeat(first, peers)
+        plane = k % topology.planes
+        port = source * topology.planes + plane
+        families = np.array(topology.families, np.int64)
+        return FlowTable(
+            source,
+            destination,
+            plane,
+            families[k // topology.planes % len(families)],
+            topology.host_rate_bps / np.bincount(port)[port],
+        )
 
     def place(self, topology: Topology, seed: int) -> Ints:
         """Return (ranks,) the 0-based number of each rank's host."""

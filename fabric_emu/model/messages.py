@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,9 @@ class MessageGraph:
     and has "arrived" the moment it starts. It stands for computation and ties many arrivals to
     many messages without an edge for each pair.
 
+    No row waits for a later one, so that messages may also be sent strictly in order of rows, on
+    each queue pair or altogether, without waiting for ever; ``ordered`` sorts rows that are not.
+
     Attributes:
         source, destination: (n,) 0-based host numbers.
         size_bytes: (n,) payload, over 0; 0 for local rows.
@@ -71,7 +75,8 @@ class MessageGraph:
         collectives: what the rows are parts of.
 
     Raises:
-        ValueError: the columns contradict each other, or messages wait for each other in a cycle.
+        ValueError: the columns contradict each other, or a row waits for a later one, as in every
+            cycle.
     """
 
     source: Ints
@@ -126,8 +131,38 @@ class MessageGraph:
                 f"message {row[k]} waits at host {self.source[row[k]]} for message {after[k]}, "
                 f"which goes to host {self.destination[after[k]]}"
             )
-        if (after >= row).any():  # else the order of the rows is the proof
-            generations(offsets, after)
+        late = np.flatnonzero(after >= row)
+        if len(late):
+            raise ValueError(f"message {row[late[0]]} waits for a later one, {after[late[0]]}")
+
+    @classmethod
+    def ordered(
+        cls,
+        *,
+        after_offsets: Ints,
+        after: Ints,
+        collectives: tuple[Collective, ...] = (),
+        **columns: NDArray[Any],
+    ) -> tuple[Self, Ints]:
+        """Return a graph of rows in any order, and (n,) which of them each of its rows was.
+
+        Args:
+            after_offsets, after, collectives, columns: attributes of the class.
+
+        Raises:
+            ValueError: as the class; of a cycle one row is named.
+        """
+        order = np.concatenate(generations(after_offsets, after) or [np.zeros(0, np.int64)])
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        counts = np.diff(after_offsets)[order]
+        graph = cls(
+            **{name: column[order] for name, column in columns.items()},
+            after_offsets=offsets_of(counts),
+            after=place[after[ranges(after_offsets[order], counts)]],
+            collectives=collectives,
+        )
+        return graph, order
 
     @property
     def local(self) -> NDArray[np.bool_]:

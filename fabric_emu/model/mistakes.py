@@ -39,6 +39,7 @@ _EXPECTED = {
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text matching {pattern}",
     "finite_number": "a finite number",
+    "union_tag_invalid": "{expected_tags}",
 }
 
 
@@ -82,16 +83,17 @@ def mistakes(errors: Sequence[ErrorDetails], origin: Origin) -> list[ScenarioErr
 
 
 def _mistake(error: ErrorDetails, origin: Origin) -> ScenarioError:
-    loc = tuple(error["loc"])
+    tagged = tuple(error["loc"])
+    loc = _written(tagged)
     kind = error["type"]
     value: Any = error["input"]
     hint = ""
     if kind in ("extra_forbidden", "missing"):
-        known = _known_keys(loc[:-1])
+        known = _known_keys(tagged[:-1])
         expected = "this key to be given"
         if kind == "extra_forbidden":
             expected = f"one of the keys {', '.join(known)}"
-            hint = did_you_mean(str(loc[-1]), known)
+            hint = _other_kind(tagged) or did_you_mean(str(loc[-1]), known)
         return ScenarioError(origin.place(loc, _dotted(loc[:-1])), short(loc[-1]), expected, hint)
     if kind == "value_error":
         expected = str(error["ctx"]["error"])
@@ -100,12 +102,15 @@ def _mistake(error: ErrorDetails, origin: Origin) -> ScenarioError:
         expected = _EXPECTED[kind].format(**bounds)
     else:
         expected = error["msg"]
+    if kind == "union_tag_invalid":
+        value, loc = error["ctx"]["tag"], (*loc, "kind")
+        expected = " or ".join(expected.split(", "))
     if isinstance(value, str):
         hint = did_you_mean(value, _words(loc, kind, expected))
     if isinstance(value, dict | list | BaseModel):
         value = short(value)
         key, colon, rest = expected.partition(": ")
-        if kind == "value_error" and colon and key in _known_keys(loc):
+        if kind == "value_error" and colon and key in _known_keys(tagged):
             expected, loc = rest, (*loc, key)
             value = _value_at(error["input"], key)
     return ScenarioError(origin.place(loc, _dotted(loc)), short(value), expected, hint)
@@ -139,24 +144,64 @@ def _words(loc: tuple[int | str, ...], kind: str, expected: str) -> list[str]:
     """Return the words that would have been accepted, where only some words are."""
     if loc and loc[0] == "schemes" and kind == "value_error":
         return [word.replace("Nqp", "4qp") for word in Scheme.names()]
-    if kind == "literal_error":
+    if kind in ("literal_error", "union_tag_invalid"):
         return [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
     return []
 
 
 def _known_keys(loc: Sequence[int | str]) -> list[str]:
-    """Return the keys the section at ``loc`` accepts, walking the models' annotations."""
-    model: Any = Scenario
+    """Return the keys the section at ``loc`` accepts; ``loc`` as pydantic gives it."""
+    models, _ = _walk(loc)
+    return list(models[0].model_fields) if models else []
+
+
+def _written(loc: Sequence[int | str]) -> tuple[int | str, ...]:
+    """Return ``loc`` as the file has it: without the kinds that pydantic adds."""
+    return _walk(loc)[1]
+
+
+def _other_kind(loc: Sequence[int | str]) -> str:
+    """Return the hint that a section of another kind has this key, or nothing."""
+    section, key = loc[:-1], loc[-1]
+    for model in _walk(section[:-1])[0]:
+        kind = _kind_of(model)
+        if kind and kind not in section and key in model.model_fields:
+            return f"a key of kind: {kind}"
+    return ""
+
+
+def _walk(
+    loc: Sequence[int | str],
+) -> tuple[list[type[BaseModel]], tuple[int | str, ...]]:
+    """Follow ``loc`` through the models' annotations.
+
+    Returns:
+        The models that the section there may be, and ``loc`` without the kinds that pydantic adds
+        to tell which of several models it has tried.
+    """
+    models: list[type[BaseModel]] = [Scenario]
+    written: list[int | str] = []
     for step in loc:
-        if isinstance(step, int):
+        chosen = [model for model in models if len(models) > 1 and _kind_of(model) == step]
+        if chosen:
+            models = chosen
             continue
-        model = model.model_fields[step].annotation
-        while not (isinstance(model, type) and issubclass(model, BaseModel)):
-            args = [a for a in typing.get_args(model) if a is not Ellipsis and a is not type(None)]
-            if not args:
-                return []
-            model = args[0]
-    return list(model.model_fields)
+        written.append(step)
+        if isinstance(step, str) and models:
+            known = models[0].model_fields.get(step)
+            models = _models(known.annotation) if known else []
+    return models, tuple(written)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models that an annotation holds, in order."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models(part)]
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    return str(model.model_fields["kind"].default) if "kind" in model.model_fields else ""
 
 
 def _find(tree: yaml.Node | None, loc: Sequence[int | str]) -> tuple[int | None, bool]:

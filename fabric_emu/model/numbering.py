@@ -144,10 +144,10 @@ class Numbering:
         found[up, 4] = self.leaf(plane, last_leaf)[up]
         spine, last_spine = self.spines_between(leaf, last_leaf, choices[:, 0] // self.parallel)
         found[up, 1] = self.spine(plane, spine)[up]
-        over = up & (spine != last_spine)
-        above = self.super_spine_of(spine, choices[:, 1] // self.parallel)
-        found[over, 2] = self.super_spine(plane, above)[over]
-        found[over, 3] = self.spine(plane, last_spine)[over]
+        over = np.flatnonzero(up & (spine != last_spine))
+        above = self.super_spine_of(spine[over], choices[over, 1] // self.parallel)
+        found[over, 2] = self.super_spine(plane, above)
+        found[over, 3] = self.spine(plane, last_spine[over])
         return found
 
     def path_keys(self, choices: Choices) -> Ints:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fabric_emu.errors import ScenarioError
 from fabric_emu.model.expectation import BoundField
 from fabric_emu.model.fault import Fault
 from fabric_emu.model.fields import Description
+from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import PATH_STAMPS, Topology
 from fabric_emu.model.workload import OpenLoop
@@ -27,6 +28,18 @@ def _scheme(value: Any) -> Any:
 SchemeField = Annotated[Scheme, BeforeValidator(_scheme, json_schema_input_type=str | Scheme)]
 
 
+def _kind(value: Any) -> str:
+    """Return a workload's kind; one that says none is open loop."""
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else "open-loop"
+
+
+WorkloadField = Annotated[
+    Annotated[OpenLoop, Tag("open-loop")] | Annotated[Messages, Tag("messages")],
+    Discriminator(_kind),
+]
+
+
 class Scenario(Description):
     """Everything that defines a run; a YAML file read with ``load_scenario``."""
 
@@ -34,7 +47,7 @@ class Scenario(Description):
     claim: str = Field("", description="what the scenario is to show, in own words")
     source: str = Field("", description="where the claim comes from")
     topology: Topology = Topology()
-    workload: OpenLoop = OpenLoop()
+    workload: WorkloadField = OpenLoop()
     schemes: tuple[SchemeField, ...] = Field(
         (Scheme.named("ecmp"),), min_length=1, description="names, or NIC and switch composed"
     )

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from fabric_emu.errors import ScenarioError
-from fabric_emu.model.fields import Description, Size
+from fabric_emu.model.fields import Description, Duration, Size
 
 QUEUE_PAIRS_MAX = 256
 
@@ -28,8 +28,21 @@ class Nic(Description):
 
     entropy: Literal["qp", "random", "even"] = "qp"
     queue_pairs: int = Field(1, ge=1, le=QUEUE_PAIRS_MAX, description="queue pairs of each flow")
-    round_robin: Literal["message", "packet"] = Field(
-        "message", description="what goes round robin over a flow's queue pairs"
+    round_robin: Literal["message", "packet", "split"] = Field(
+        "message",
+        description="what goes round robin over a flow's queue pairs; split: every message is cut "
+        "over all of them (in an open loop, as packet)",
+    )
+    transport: Literal["rc", "mrc"] = Field(
+        "rc", description="of messages: RoCEv2's reliable connection or MRC; open loops have none"
+    )
+    ack_every: int = Field(1, ge=1, le=64, description="packets per acknowledgement")
+    window: int = Field(32, ge=1, le=4096, description="rc: unacknowledged packets, at most")
+    timeout: Duration | None = Field(
+        None, description="retransmission timeout; 20 base round trips (rc), 4 (mrc)"
+    )
+    retries: int = Field(
+        7, ge=0, le=100, description="timeouts in a row after which a queue pair fails"
     )
     entropy_values: int = Field(256, ge=1, le=4096, description="even: values of each flow")
 
@@ -56,7 +69,7 @@ class Switch(Description):
 class Scheme(Description):
     """A NIC behaviour and a switch behaviour under one name."""
 
-    name: str = Field(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
     nic: Nic = Nic()
     switch: Switch = Switch()
 
@@ -90,6 +103,6 @@ class Scheme(Description):
 
 _NAMED = {
     "ecmp": Nic(),
-    "mrc": Nic(entropy="even"),
-    "mrc-random": Nic(entropy="random"),
+    "mrc": Nic(entropy="even", transport="mrc"),
+    "mrc-random": Nic(entropy="random", transport="mrc"),
 }

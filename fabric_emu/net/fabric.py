@@ -214,7 +214,7 @@ class Fabric:
             if self.hash_seeds_set:
                 settings[_SEED] = hash_seed(self.seed, node, self.hash_seeds)
         for path, value in settings.items():
-            if namespaces.has_sysctl(path) or not path.startswith("net/ipv6/conf"):
+            if not path.startswith("net/ipv6/conf") or namespaces.has_sysctl(path):
                 namespaces.write_sysctl(path, value)
 
     def _make_links(self, sockets: dict[str, NetlinkSocket], base: int) -> None:

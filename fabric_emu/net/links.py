@@ -17,7 +17,8 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from fabric_emu.errors import CommandFailed
 from fabric_emu.model.topology import Link, mac_address
-from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket, encode
+from fabric_emu.net.encoding import encode, pack
+from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket
 
 _IFF_UP = 1
 _SIOCETHTOOL = 0x8946
@@ -50,20 +51,12 @@ def make(
         ]
 
     # Only the peer's own header carries its index to the kernel.
-    peer = {
-        "index": base + link.down_port,
-        "attrs": end(link.down_port, link.upper_interface, fds[1]),
-    }
-    info = {
-        "attrs": [
-            ("IFLA_INFO_KIND", "veth"),
-            ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", peer)]}),
-        ]
-    }
-    attributes = [
-        *end(link.up_port, link.lower_interface, fds[0]),
-        ("IFLA_LINKINFO", info),
-    ]
+    own_end = end(link.up_port, link.lower_interface, fds[0])
+    peer_end = end(link.down_port, link.upper_interface, fds[1])
+    peer = pack(ifinfmsg, peer_end, index=base + link.down_port)
+    data = pack(ifinfmsg.ifinfo.veth_data, [("VETH_INFO_PEER", peer)])
+    info = pack(ifinfmsg.ifinfo, [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", data)])
+    attributes = [*own_end, ("IFLA_LINKINFO", info)]
     request = encode(ifinfmsg, RTM_NEWLINK, CREATE, attributes, index=base + link.up_port)
     sock.queue(request, f"make link {link.name}")
 

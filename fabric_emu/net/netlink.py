@@ -1,4 +1,4 @@
-"""Netlink in batches: pyroute2 encodes the messages, one raw socket per namespace carries them.
+"""Netlink in batches: one raw socket per namespace carries what ``encoding`` makes.
 
 Sent one by one and answered one by one, the messages of a large fabric take ten seconds; queued
 and acknowledged once per batch they take a tenth of that.
@@ -11,7 +11,6 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pyroute2.netlink import nlmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
@@ -71,28 +70,6 @@ class RouteMessage(rtmsg):  # type: ignore[misc]
         ("RTA_DPORT", "be16"),
         ("RTA_NH_ID", "uint32"),
     )
-
-
-def encode(
-    message: type[Any], kind: int, flags: int, attributes: Iterable[Any], /, **fields: Any
-) -> bytes:
-    """Return the bytes of one request, its sequence number left to the socket.
-
-    Args:
-        message: the pyroute2 message class.
-        kind: message type, such as ``RTM_NEWLINK``.
-        flags: netlink flags.
-        attributes: pairs of attribute name and value.
-        **fields: of the message's fixed header.
-    """
-    request = message()
-    for name, value in fields.items():
-        request[name] = value
-    request["attrs"] = list(attributes)
-    request["header"]["type"] = kind
-    request["header"]["flags"] = flags
-    request.encode()
-    return bytes(request.data)
 
 
 class NetlinkSocket:

@@ -20,7 +20,8 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
 from fabric_emu.model.topology import Link, Node, Role, Topology, mac_address
-from fabric_emu.net.netlink import CREATE, NetlinkSocket, NexthopMessage, RouteMessage, encode
+from fabric_emu.net.encoding import encode
+from fabric_emu.net.netlink import CREATE, NetlinkSocket, NexthopMessage, RouteMessage
 
 RTM_NEWNEXTHOP = 104
 _RTNH_F_ONLINK = 4

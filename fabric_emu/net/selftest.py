@@ -17,6 +17,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from fabric_emu.errors import FabricError
 from fabric_emu.net import links, namespaces
+from fabric_emu.net.encoding import encode
 from fabric_emu.net.netlink import (
     CREATE,
     NLM_F_REQUEST,
@@ -24,7 +25,6 @@ from fabric_emu.net.netlink import (
     NexthopMessage,
     RouteMessage,
     attributes,
-    encode,
 )
 from fabric_emu.net.routing import RTM_NEWNEXTHOP
 from fabric_emu.predict.multipath import FiveTuples, multipath_hash, select_by_threshold
@@ -191,8 +191,8 @@ def _compare(router: NetlinkSocket, family: Family) -> NDArray[np.bool_]:
                     ("RTA_SRC", sources[row]),
                     ("RTA_IIF", _IN),
                     ("RTA_IP_PROTO", socket.IPPROTO_UDP),
-                    ("RTA_SPORT", int(ports[0, row])),
-                    ("RTA_DPORT", int(ports[1, row])),
+                    ("RTA_SPORT", int(ports[0, row]).to_bytes(2, "big")),
+                    ("RTA_DPORT", int(ports[1, row]).to_bytes(2, "big")),
                 ],
                 family=_AF[family],
                 dst_len=prefix.max_prefixlen,

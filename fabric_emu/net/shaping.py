@@ -14,7 +14,8 @@ import struct
 from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket, encode
+from fabric_emu.net.encoding import encode
+from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket
 
 HANDLE = 0x10000
 ROOT_CLASS, CONTROL_CLASS, DATA_CLASS = HANDLE + 0x1, HANDLE + 0x10, HANDLE + 0x20

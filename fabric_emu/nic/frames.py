@@ -309,20 +309,19 @@ class RoceFrames:
             code = words[:, 2].astype(np.int64)
             sound &= (kind == Kind.DATA) | (echo_psn < self._space.count(pair))
         nack = kind == Kind.TRIM_NACK
-        packets = Packets(
+        packets = Packets.of(
             kind,
             pair,
-            psn,
-            columns.source_port,
-            columns.ecn == 3,
-            (dscp == trimmed_dscp) | (dscp == last_hop_dscp),
-            np.where(nack, code == NackCode.TRIMMED_LAST_HOP, dscp == last_hop_dscp),
-            bitmap,
-            echo,
-            echo_psn,
-            echo_marked,
-            value,
-            np.zeros(n, bool),
+            psn=psn,
+            entropy=columns.source_port,
+            marked=columns.ecn == 3,
+            trimmed=(dscp == trimmed_dscp) | (dscp == last_hop_dscp),
+            last_hop=np.where(nack, code == NackCode.TRIMMED_LAST_HOP, dscp == last_hop_dscp),
+            bitmap=bitmap,
+            echo=echo,
+            echo_psn=echo_psn,
+            echo_marked=echo_marked,
+            value=value,
         )
         return packets if sound.all() else packets.take(sound)
 

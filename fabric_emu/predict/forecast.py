@@ -94,20 +94,36 @@ def streams_of(
     if nic.entropy == "qp":
         share = np.full(len(pairs), 1 / nic.queue_pairs)
         return Streams(pairs.flow, placement.stages_of(pairs), share)
-    if not hashes_source_port(scheme.switch):
-        ports = np.full((len(table), 1), ALL_PORTS[0])
-    elif nic.entropy == "even":
-        ports = rotations(placement, pairs, nic, seed)
-    else:
-        ports = np.broadcast_to(ALL_PORTS, (len(table), len(ALL_PORTS)))
-    parts = list(_sprayed(placement, table, ports))
+    if nic.entropy == "even" and hashes_source_port(scheme.switch):
+        return _sprayed(placement, table, rotations(placement, pairs, nic, seed))
+    ports = ALL_PORTS if hashes_source_port(scheme.switch) else ALL_PORTS[:1]
+    # All flows from one host to another do the same.
+    ends = np.stack([table.family, table.plane, table.source, table.destination])
+    _, first, kind = np.unique(ends, axis=1, return_index=True, return_inverse=True)
+    kinds = _sprayed(placement, table.take(first), np.broadcast_to(ports, (len(first), len(ports))))
+    return _for_each(kinds, kind.ravel())
+
+
+def _for_each(kinds: Streams, kind: NDArray[np.intp]) -> Streams:
+    """Return the streams of flows, given each flow's kind and the streams of the kinds."""
+    order = np.argsort(kinds.flow, kind="stable")
+    counts = np.bincount(kinds.flow)
+    starts = np.cumsum(counts) - counts
+    own = counts[kind]
+    within = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own)
+    rows = order[np.repeat(starts[kind], own) + within]
+    return Streams(np.repeat(np.arange(len(kind)), own), kinds.stages[rows], kinds.share[rows])
+
+
+def _sprayed(placement: Placement, table: FlowTable, ports: NDArray[np.uint16]) -> Streams:
+    """Place every source port of every flow and count those on each path."""
+    parts = list(_sprayed_parts(placement, table, ports))
     return Streams(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Streams)))
 
 
-def _sprayed(
+def _sprayed_parts(
     placement: Placement, table: FlowTable, ports: NDArray[np.uint16]
 ) -> Iterator[Streams]:
-    """Place every source port of every flow and count those on each path."""
     numbering = placement.numbering
     groups = table.family * 256 + table.plane
     at_once = max(1, _ROWS_AT_ONCE // ports.shape[1])

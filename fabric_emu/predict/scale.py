@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -33,7 +34,7 @@ def spreads(
     scenario: Scenario,
     schemes: Sequence[Scheme],
     seeds: Sequence[int],
-    processes: int = 1,
+    processes: int | None = None,
     told: Callable[[float], object] = lambda share: None,
 ) -> dict[str, Spread]:
     """Return the spread of each scheme, by its name, over runs of these seeds.
@@ -44,7 +45,7 @@ def spreads(
         scenario: topology and workload.
         schemes: which schemes.
         seeds: of the runs.
-        processes: how many to use when there is enough to do.
+        processes: how many to use; None: one per processor, if there is enough to do.
         told: called with the share done.
     """
     flows = len(scenario.workload.table(scenario.topology, seeds[0])) if seeds else 0
@@ -56,7 +57,9 @@ def spreads(
         together = max(1, _ROWS_PER_TASK // max(pairs, 1))
         tasks += [(scheme, seeds[i : i + together]) for i in range(0, len(seeds), together)]
     done: dict[int, Spread] = {}
-    if processes > 1 and rows > _ROWS_WORTH_PROCESSES:
+    if processes is None:
+        processes = len(os.sched_getaffinity(0)) if rows > _ROWS_WORTH_PROCESSES else 1
+    if processes > 1:
         # Forked workers would inherit whatever locks other threads hold.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(processes, context) as pool:

@@ -64,11 +64,16 @@ class Spread:
         )
 
 
-def spread(scenario: Scenario, scheme: Scheme, seeds: Sequence[int]) -> Spread:
+def spread(
+    scenario: Scenario, scheme: Scheme, seeds: Sequence[int], at_once: int = ROWS_AT_ONCE
+) -> Spread:
     """Return how evenly a scheme loads uplinks in runs of these seeds.
 
-    In runs of more than ``ROWS_AT_ONCE`` queue pairs spines are taken to be asked for all that
-    leaves were, whether their uplinks can carry it or not.
+    Args:
+        scenario, scheme: what runs.
+        seeds: of the runs.
+        at_once: queue pairs to place at a time. In runs of more spines are taken to be asked for
+            all that leaves were, whether the leaves' uplinks can carry it or not.
     """
     if not scenario.topology.uplinks_per_leaf:
         nothing = np.zeros((len(seeds), scenario.topology.planes * scenario.topology.total_leaves))
@@ -77,10 +82,10 @@ def spread(scenario: Scenario, scheme: Scheme, seeds: Sequence[int]) -> Spread:
     if scheme.nic.entropy != "qp" and hashes_source_port(scheme.switch):
         return Spread.joined([_sprayed(scenario, scheme, seed) for seed in seeds])
     pairs = len(_table(scenario, seeds[0])) * _pairs_per_flow(scheme)
-    if pairs > ROWS_AT_ONCE:
-        return Spread.joined([_large(scenario, scheme, seed) for seed in seeds])
+    if pairs > at_once:
+        return Spread.joined([_large(scenario, scheme, seed, at_once) for seed in seeds])
     ports = Numbering(scenario.topology).ports
-    together = max(1, min(ROWS_AT_ONCE // max(pairs, 1), _PORTS_AT_ONCE // ports))
+    together = max(1, min(at_once // max(pairs, 1), _PORTS_AT_ONCE // ports))
     groups = [seeds[i : i + together] for i in range(0, len(seeds), together)]
     return Spread.joined([_whole(scenario, scheme, group) for group in groups])
 
@@ -105,31 +110,51 @@ def _whole(scenario: Scenario, scheme: Scheme, seeds: Sequence[int]) -> Spread:
         draw_source_ports(len(part) * n, seed) for part, seed in zip(tables, seeds, strict=True)
     ]
     placement = _placement(scenario, scheme, seeds)
-    rates = placement.numbering.rates_bps()
-    stages, rate = _place(placement, table, n, np.concatenate(ports), run)
-    run = np.repeat(run, n)
-    loads = link_loads(stages, rate, rates, run, len(seeds))
-    streams = _streams(placement.numbering, stages, run, len(seeds))
-    return _condensed(placement.numbering, seeds, loads.offered, streams)
+    numbering = placement.numbering
+    stages = np.empty((len(table) * n, MAX_HOPS), np.int64)
+    for rows, packets in _grouped(table, n, np.concatenate(ports), run):
+        stages[rows] = placement.stages(packets)
+    rate, run = np.repeat(table.rate_bps / n, n), np.repeat(run, n)
+    offered = link_loads(stages, rate, numbering.rates_bps(), run, len(seeds)).offered
+    leaf_load = offered[:, numbering.leaf_uplink_ports()]
+    leaf_load = leaf_load.reshape(len(seeds), -1, numbering.leaf_uplinks)
+    spine_load = offered[:, numbering.spine_uplink_ports()].reshape(len(seeds), -1)
+    streams = _streams(numbering, stages, run, len(seeds))
+    return _condensed(seeds, leaf_load, spine_load, streams)
 
 
-def _large(scenario: Scenario, scheme: Scheme, seed: int) -> Spread:
+def _large(scenario: Scenario, scheme: Scheme, seed: int, at_once: int) -> Spread:
     """Place the queue pairs of one run part by part."""
-    n = _pairs_per_flow(scheme)
+    n, t = _pairs_per_flow(scheme), scenario.topology
     table = _table(scenario, seed)
     ports = draw_source_ports(len(table) * n, seed)
     placement = _placement(scenario, scheme, [seed])
     numbering = placement.numbering
-    asked = np.zeros(numbering.ports)
-    streams = np.zeros((1, numbering.topology.planes * numbering.topology.total_leaves), np.int64)
-    for rows in _parts(len(table), max(1, ROWS_AT_ONCE // n)):
+    leaf_bps = np.zeros((t.planes, t.total_leaves * numbering.leaf_uplinks))
+    spine_bps = np.zeros((t.planes, t.spines * t.pods * numbering.spine_uplinks))
+    streams = np.zeros((t.planes, t.total_leaves), np.int64)
+    for rows in _parts(len(table), max(1, at_once // n)):
         part = slice(rows.start * n, rows.stop * n)
-        stages, rate = _place(placement, table.take(rows), n, ports[part], None)
-        for stage in (Stage.LEAF_UP, Stage.SPINE_UP):
-            there = stages[:, stage] >= 0
-            asked += np.bincount(stages[there, stage], rate[there], len(asked))
-        streams += _streams(numbering, stages, np.zeros(len(stages), np.int64), 1)
-    return _condensed(numbering, [seed], (asked / numbering.rates_bps())[None], streams)
+        for own, packets in _grouped(table.take(rows), n, ports[part], None):
+            rate, plane = table.rate_bps[rows][own // n] / n, packets.plane
+            choices = placement.choices(packets)
+            leaf, last_leaf = (
+                end // t.hosts_per_leaf for end in (packets.source, packets.destination)
+            )
+            spine, last_spine = numbering.spines_between(
+                leaf, last_leaf, choices[:, 0] // numbering.parallel
+            )
+            for bps, switch, other, uplinks, chosen in (
+                (leaf_bps, leaf, last_leaf, numbering.leaf_uplinks, choices[:, 0]),
+                (spine_bps, spine, last_spine, numbering.spine_uplinks, choices[:, 1]),
+            ):
+                up = np.flatnonzero(switch != other)
+                if len(up):
+                    link = switch[up] * uplinks + chosen[up]
+                    bps[plane] += np.bincount(link, rate[up], bps.shape[1])
+            streams[plane] += np.bincount(leaf[leaf != last_leaf], minlength=t.total_leaves)
+    leaf_load = (leaf_bps / t.link_rate).reshape(1, -1, numbering.leaf_uplinks)
+    return _condensed([seed], leaf_load, (spine_bps / t.link_rate).reshape(1, -1), streams)
 
 
 def _parts(total: int, most: int) -> Iterator[slice]:
@@ -142,21 +167,27 @@ def _placement(scenario: Scenario, scheme: Scheme, seeds: Sequence[int]) -> Plac
     return Placement.of(scenario.topology, scheme.switch, seeds, mode)
 
 
-def _place(
-    placement: Placement,
+def _grouped(
     table: FlowTable,
     pairs_per_flow: int,
     ports: NDArray[np.uint16],
     run: NDArray[np.int64] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the path and the rate of every queue pair of some flows."""
-    stages = np.empty((len(ports), MAX_HOPS), np.int64)
-    flow = np.repeat(np.arange(len(table)), pairs_per_flow)
+) -> Iterator[tuple[NDArray[np.intp], Packets]]:
+    """Yield rows of queue pairs of one family and plane, and a packet of each.
+
+    Args:
+        table: flows.
+        pairs_per_flow: how many queue pairs each has.
+        ports: (queue pairs,) source ports.
+        run: (flows,) which run they are of.
+    """
     groups = table.family * 256 + table.plane
     for group in np.unique(groups):
-        rows = np.flatnonzero(groups[flow] == group)
-        own = flow[rows]
-        stages[rows] = placement.stages(
+        flows = np.flatnonzero(groups == group)
+        rows = (flows[:, None] * pairs_per_flow + np.arange(pairs_per_flow)).ravel()
+        own = np.repeat(flows, pairs_per_flow)
+        yield (
+            rows,
             Packets(
                 4 if group < 6 * 256 else 6,
                 int(group % 256),
@@ -164,9 +195,8 @@ def _place(
                 table.destination[own],
                 ports[rows],
                 run=None if run is None else run[own],
-            )
+            ),
         )
-    return stages, table.rate_bps[flow] / pairs_per_flow
 
 
 def _streams(
@@ -186,19 +216,16 @@ def _streams(
 
 
 def _condensed(
-    numbering: Numbering,
     seeds: Sequence[int],
-    offered: NDArray[np.float64],
+    leaf: NDArray[np.float64],
+    spine: NDArray[np.float64],
     streams: NDArray[np.int64],
 ) -> Spread:
-    """Keep of (runs, ports) loads what a spread tells."""
-    runs = len(seeds)
-    leaf = offered[:, numbering.leaf_uplink_ports()]
-    leaf = leaf.reshape(runs, -1, leaf.shape[-1])
-    spine = offered[:, numbering.spine_uplink_ports()].reshape(runs, -1)
+    """Keep what a spread tells of loads: leaf (s, leaves, uplinks), spine (s, uplinks)."""
     leaf_worst = leaf.max(axis=2)
     worst = np.maximum(leaf_worst.max(axis=1), spine.max(axis=1, initial=0))
-    return Spread(np.array(seeds, np.int64), worst, leaf_worst, leaf.mean(axis=2), streams)
+    mean = leaf.mean(axis=2)
+    return Spread(np.array(seeds), worst, leaf_worst, mean, streams.reshape(mean.shape))
 
 
 def _sprayed(scenario: Scenario, scheme: Scheme, seed: int) -> Spread:

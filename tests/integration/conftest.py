@@ -144,6 +144,16 @@ def wait_until() -> Waiting:
 @pytest.fixture(autouse=True)
 def nothing_survives() -> Iterator[None]:
     """Fail the test if a namespace, lease, process or BPF program of ours outlives it."""
+    yield from _checked()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_survives_a_module() -> Iterator[None]:
+    """Do the same for what the tests of a module share."""
+    yield from _checked()
+
+
+def _checked() -> Iterator[None]:
     before = Traces.now()
     yield
     gc.collect()

@@ -15,13 +15,13 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from fabric_emu.errors import CommandFailed
 from fabric_emu.net import links, namespaces
+from fabric_emu.net.encoding import encode
 from fabric_emu.net.netlink import (
     CREATE,
     NLM_F_REQUEST,
     NetlinkSocket,
     RouteMessage,
     attributes,
-    encode,
 )
 
 pytestmark = pytest.mark.root

@@ -19,6 +19,7 @@ from fabric_emu.commands.scenarios import find
 from fabric_emu.commands.terminal import terminal
 from fabric_emu.errors import ScenarioError
 from fabric_emu.model.load import load_scenario
+from fabric_emu.model.topology import Topology
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOLBROOK = CHECKOUT / "scenarios" / "holbrook.yaml"
@@ -123,6 +124,32 @@ def test_check_of_other_fabrics(topology: str, pattern: str, expected: str) -> N
     assert expected in result.stdout
 
 
+def test_check_of_messages() -> None:
+    workload = "{kind: messages, collective: ring-all-gather, size: 16kB, iterations: 3}"
+    result = invoke("check", "holbrook", "--set", f"workload={workload}")
+    printed = " ".join(result.stdout.split())
+    assert "collective ring-all-gather of 16 kB over 16 hosts, 3 times" in printed
+    # In each iteration 16 hosts send 15 chunks of 1 kB.
+    assert "messages 720, 720 kB in all" in printed
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"leaves": 3, "spines": 4, "links_per_pair": 2, "planes": 2},
+        {"tiers": 3, "pods": 2, "leaves": 2, "spines": 2, "super_spines": 6, "links_per_pair": 3},
+        {"tiers": 1, "leaves": 1, "spines": 0},
+    ],
+)
+def test_check_counts_links_as_they_are_built(fields: dict[str, int]) -> None:
+    topology = Topology.model_validate(fields)
+    of_hosts = topology.total_hosts * topology.planes
+    override = f"topology={json.dumps(fields)}"
+    result = invoke("check", "holbrook", "--set", override, "--set", "workload={pattern: random}")
+    expected = f"{of_hosts} to hosts, {len(topology.links) - of_hosts} between switches"
+    assert expected in " ".join(result.stdout.split())
+
+
 def test_check_names_mistakes_of_all_scenarios(tmp_path: Path) -> None:
     for name, key in (("a", "tittle"), ("b", "sead")):
         (tmp_path / f"{name}.yaml").write_text(f"title: x\n{key}: 1\n")
@@ -147,7 +174,9 @@ def test_wrong_override_is_named() -> None:
 def test_list_has_names_and_titles() -> None:
     result = invoke("list")
     assert result.exit_code == 0
-    assert f"holbrook  {load_scenario(HOLBROOK).title[:40]}" in result.stdout
+    printed = " ".join(result.stdout.split())
+    for file in HOLBROOK.parent.glob("*.yaml"):
+        assert f"{file.stem} {load_scenario(file).title}" in printed
 
 
 def test_schema_is_json_schema() -> None:

@@ -1,4 +1,4 @@
-"""What describes, predicts, measures and reports needs neither a fabric nor the right to make one."""
+"""What describes, predicts, measures and reports needs no fabric, nor the right to make one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Barrier:
 sys.meta_path.insert(0, Barrier())
 for name in sys.argv[1:]:
     importlib.import_module(name)
-live = ("fabric_emu.net", "fabric_emu.nic", "fabric_emu.switch", "fabric_emu.experiment")
+live = ("fabric_emu.net", "fabric_emu.experiment")
 print([name for name in sys.modules if name in live or name.startswith(live)])
 print([line for line in open("/proc/self/status") if line.startswith("CapEff")][0].split()[1])
 """

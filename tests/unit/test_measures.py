@@ -74,6 +74,10 @@ def record(sent=(100, 50), lost=0, lost_at=1, ring_dropped=0, swap=None):
             np.array([4, 4]),
             np.array([50000, 50001], np.uint16),
         ),
+        data_pairs=2,
+        closed_loop=False,
+        needed=sum(sent),
+        frame_bytes=FRAME,
         window_s=1.0,
         payload_bytes=FRAME - 82,
         queue_s=0.010,
@@ -101,7 +105,7 @@ def verdict(run):
     offered = LinkLoads.of(
         TOPOLOGY, run.ports["enqueued_bytes"], run.ports["departed_bytes"], run.window_s
     ).offered
-    return judge_fidelity(run, packets, agree, check_prediction(run), offered, FRAME)
+    return judge_fidelity(run, packets, agree, check_prediction(run), offered)
 
 
 def test_loads_are_bytes_over_rate_and_time():

@@ -56,8 +56,11 @@ class Transport(ABC):
             Kind.PROBE: self._on_probe,
             Kind.PROBE_ACK: self._on_probe_answer,
         }
-        for kind in np.unique(packets.kind):
-            handlers[Kind(kind)](packets.take(packets.kind == kind), now_s)
+        kinds = packets.kind
+        present = np.flatnonzero(np.bincount(kinds))
+        for kind in present:
+            some = packets if len(present) == 1 else packets.take(kinds == kind)
+            handlers[Kind(int(kind))](some, now_s)
 
     def transmit(self, now_s: float, room: Ints) -> Packets:
         """Return what to send now: answers first, then data as far as NICs have room.

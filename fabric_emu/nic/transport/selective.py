@@ -33,29 +33,35 @@ class _State(IntEnum):
 
 
 class CongestionControl(Protocol):
-    """Says how much a queue pair may have in flight."""
+    """Says how much a queue pair may have in flight; rows may repeat everywhere."""
 
-    def allowance(self, flying: Ints) -> Ints:
+    def allowance(self, in_flight: Ints) -> Ints:
         """Return (queue pairs,) packets that may be sent now, given those in flight."""
 
-    def on_sent(self, pair: Ints) -> None:
-        """Note packets sent, one row each."""
+    def on_sent(self, rows: Ints, backlog: Ints) -> Ints:
+        """Note packets sent; return (n,) what each tells its receiver.
+
+        Args:
+            rows: (n,) queue pairs.
+            backlog: (queue pairs,) packets still to send after these.
+        """
 
     def on_ack(
         self,
-        pair: Ints,
+        rows: Ints,
         now_s: float,
         bytes_: Ints,
         rtt_s: NDArray[np.float64],
         marked: NDArray[np.bool_],
+        in_flight: Ints,
     ) -> None:
-        """Note acknowledged packets, one row each."""
+        """Note acknowledged packets; an unknown round trip is NaN."""
 
-    def on_loss(self, pair: Ints, bytes_: Ints) -> None:
-        """Note packets lost, one row each."""
+    def on_loss(self, rows: Ints, now_s: float, bytes_: Ints, in_flight: Ints) -> None:
+        """Note packets lost."""
 
-    def on_credit(self, pair: Ints, credit: Ints) -> None:
-        """Note credit granted."""
+    def on_credit(self, rows: Ints, credit: Ints) -> None:
+        """Note credit granted, in all since the start."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class Selective(Transport):
         self._state = np.zeros(space.packets, np.uint8)
         self._sent_s = np.zeros(space.packets)
         self._used = np.zeros(space.packets, np.int64)
+        self._again = np.zeros(space.packets, bool)
         self._cumulative = np.zeros(n, np.int64)
         self._in_flight = np.zeros(n, np.int64)
         self._flight = np.empty(0, np.int64)
@@ -111,6 +118,7 @@ class Selective(Transport):
         self._highest_seen = np.zeros(n, np.int64)
         self._since_ack = np.zeros(n, np.int64)
         self.reach_max = 0
+        self.rtt_min_s = np.inf
 
     def acknowledged(self) -> Ints:
         """Return (queue pairs,) packets acknowledged without a gap."""
@@ -119,12 +127,14 @@ class Selective(Transport):
     # Sender.
 
     def _data(self, now_s: float, room: Ints) -> Packets:
-        self._lost = np.sort(self._lost[self._state[self._lost] == _State.LOST])
+        # Each once: a packet sent again may have been lost again since.
+        self._lost = np.unique(self._lost[self._state[self._lost] == _State.LOST])
         start = np.searchsorted(self._lost, self.space.first)
         lost = np.diff(start)
         reach = self._cumulative + self._settings.reach_packets
         new = np.minimum(self.ledger.limit, reach) - self.next
-        count = np.minimum(lost + np.maximum(new, 0), self._congestion.allowance(self._in_flight))
+        backlog = lost + np.maximum(new, 0)
+        count = np.minimum(backlog, self._congestion.allowance(self._in_flight))
         count[~self.sends | self.failed] = 0
         pair, rank = self._arbitrate(count, room)
         if not len(pair):
@@ -135,13 +145,15 @@ class Selective(Transport):
         flat[again] = self._lost[start[pair[again]] + rank[again]]
         psn = flat - self.space.first[pair]
         self.next += np.bincount(pair[~again], minlength=len(self.next))
-        value = self._entropy.choose(pair)
+        value = self._entropy.choose(pair, now_s)
         self._state[flat] = _State.FLYING
         self._sent_s[flat] = now_s
         self._used[flat] = value
         self._flight = np.concatenate([self._flight, flat])
-        self._in_flight += np.bincount(pair, minlength=len(self._in_flight))
-        self._congestion.on_sent(pair)
+        self._again[flat[again]] = True
+        sent = np.bincount(pair, minlength=len(self._in_flight))
+        self._in_flight += sent
+        told = self._congestion.on_sent(pair, backlog - sent)
         self.counters["retransmitted"] += int(again.sum())
         self.counters["retransmitted_bytes"] += int(self.space.size_bytes[flat[again]].sum())
         return Packets.of(
@@ -149,6 +161,7 @@ class Selective(Transport):
             pair,
             psn=psn,
             entropy=self._entropy.port(pair, value),
+            value=told,
             retransmission=again,
         )
 
@@ -167,9 +180,12 @@ class Selective(Transport):
             return
         flat = answered[fresh]
         marked = packets.echo_marked[fresh]
-        rtt = now_s - self._sent_s[flat]
+        # Of a packet sent twice nobody knows which copy is answered (Karn).
+        rtt = np.where(self._again[flat], np.nan, now_s - self._sent_s[flat])
+        self.rtt_min_s = min(self.rtt_min_s, float(np.nanmin(rtt, initial=np.inf)))
         self._retries[rows] = 0
-        self._congestion.on_ack(rows, now_s, space.size_bytes[flat], rtt, marked)
+        size = space.size_bytes[flat]
+        self._congestion.on_ack(rows, now_s, size, rtt, marked, self._in_flight)
         self._entropy.on_ack(rows, self._used[flat], marked)
 
     def _covered(self, packets: Packets) -> Ints:
@@ -200,16 +216,15 @@ class Selective(Transport):
         pair = self.space.part_queue_pair[self.space.part_of[flat]]
         self._in_flight -= np.bincount(pair, minlength=len(self._in_flight))
 
-    def _lose(self, flat: Ints) -> Ints:
-        """Mark those of the packets that were in flight as lost; return them."""
+    def _lose(self, flat: Ints, now_s: float) -> None:
+        """Mark those of the packets that were in flight as lost."""
         flat = np.unique(flat)
         flat = flat[self._state[flat] == _State.FLYING]
         self._land(flat)
         self._state[flat] = _State.LOST
         self._lost = np.concatenate([self._lost, flat])
         pair = self.space.part_queue_pair[self.space.part_of[flat]]
-        self._congestion.on_loss(pair, self.space.size_bytes[flat])
-        return flat
+        self._congestion.on_loss(pair, now_s, self.space.size_bytes[flat], self._in_flight)
 
     def _on_trim_nack(self, packets: Packets, now_s: float) -> None:
         self.counters["trim_nack"] += len(packets)
@@ -218,7 +233,7 @@ class Selective(Transport):
         self._entropy.on_trim(
             packets.queue_pair[flying], self._used[flat[flying]], packets.last_hop[flying]
         )
-        self._lose(flat)
+        self._lose(flat, now_s)
 
     def _on_time(self, now_s: float) -> None:
         self._flight = self._flight[self._state[self._flight] == _State.FLYING]
@@ -230,8 +245,8 @@ class Selective(Transport):
             return
         flat, pair = flat[late], pair[late]
         self.counters["timeouts"] += len(flat)
-        self._entropy.on_loss(pair, self._used[flat])
-        self._lose(flat)
+        self._entropy.on_loss(pair, self._used[flat], now_s)
+        self._lose(flat, now_s)
         hit = np.unique(pair)
         self._retries[hit] += 1
         self.failed[hit] |= self._retries[hit] > self._settings.retries

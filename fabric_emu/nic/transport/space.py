@@ -38,7 +38,7 @@ class PacketSpace:
     part_queue_pair: Ints
     part_end: Ints
     part_of: NDArray[np.int32]
-    size_bytes: NDArray[np.int32]
+    size_bytes: Ints
     source: Ints
     destination: Ints
     payload: int
@@ -97,7 +97,7 @@ class PacketSpace:
         first = np.r_[0, np.cumsum(per_pair)]
         ends = np.cumsum(count)
         part_of = np.repeat(np.arange(len(count), dtype=np.int32), count)
-        size = np.full(len(part_of), payload, np.int32)
+        size = np.full(len(part_of), payload, np.int64)
         size[ends - 1] = part_bytes - (count - 1) * payload
         return cls(
             first,

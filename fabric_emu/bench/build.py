@@ -1,0 +1,156 @@
+"""Subject ``build``: how long fabrics take to come up and to go, beside stock Mininet.
+
+Ours is configured in full (addresses, routes, shapers, BPF programs), and gone when the kernel has
+freed the last link's programs; stock Mininet makes nodes and links only, and stops when its
+``stop`` returns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabric_emu.bench.table import Row
+from fabric_emu.errors import WaitTimeout
+from fabric_emu.model.topology import Topology
+from fabric_emu.net.fabric import Fabric
+from fabric_emu.switch.libbpf import libbpf
+
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class _Size:
+    """A fabric to build.
+
+    Attributes:
+        up_limit_s, down_limit_s: what ours may take at most.
+        stock_ratio: required against stock Mininet, to build and to stop.
+        stock_repetitions: stock Mininet takes its time.
+    """
+
+    topology: Topology
+    repetitions: int
+    stock_repetitions: int
+    up_limit_s: float | None = None
+    down_limit_s: float | None = None
+    stock_ratio: tuple[float, float] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.topology.nodes)} nodes, {len(self.topology.links)} links"
+
+
+_SMALL = Topology(leaves=4, spines=4, hosts_per_leaf=4)
+_LARGE = Topology(leaves=16, spines=16, hosts_per_leaf=16)
+
+SIZES = (
+    _Size(_SMALL, 7, 1, up_limit_s=1.0, down_limit_s=0.5),
+    _Size(_LARGE, 3, 1, up_limit_s=4.0, stock_ratio=(10.0, 30.0)),
+)
+QUICK_SIZES = (
+    _Size(_SMALL, 3, 1, up_limit_s=1.0, down_limit_s=0.5),
+    _Size(Topology(leaves=8, spines=8, hosts_per_leaf=8), 2, 1, stock_ratio=(10.0, 30.0)),
+)
+
+
+@dataclass
+class _Times:
+    up_s: list[float] = field(default_factory=list)
+    down_s: list[float] = field(default_factory=list)
+
+
+def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
+    """Yield two rows per size: to build and to stop."""
+    _build_and_stop(Topology(leaves=1, spines=1, hosts_per_leaf=1), _Times())  # imports, caches
+    for size in QUICK_SIZES if quick else SIZES:
+        ours, theirs = _Times(), _Times()
+        for repetition in range(size.repetitions):
+            tell(f"{size.name}: repetition {repetition + 1} of {size.repetitions}")
+            _build_and_stop(size.topology, ours)
+        for _ in range(size.stock_repetitions):
+            tell(f"{size.name}: stock Mininet, which takes its time")
+            _build_and_stop_stock(size.topology, theirs)
+        yield from _rows(size, ours, theirs)
+
+
+def _rows(size: _Size, ours: _Times, theirs: _Times) -> Iterator[Row]:
+    build, stop = size.stock_ratio or (None, None)
+    for what, mine, stock, ratio, limit in (
+        ("up", ours.up_s, theirs.up_s, build, size.up_limit_s),
+        ("down", ours.down_s, theirs.down_s, stop, size.down_limit_s),
+    ):
+        yield Row(
+            "build",
+            f"{size.name}, {what}",
+            "s",
+            tuple(mine),
+            "stock Mininet",
+            tuple(stock),
+            less_is_better=True,
+            required_ratio=ratio,
+            limit=limit,
+        )
+
+
+def _build_and_stop(topology: Topology, times: _Times) -> None:
+    start = time.perf_counter()
+    with Fabric(topology) as fabric:
+        built = time.perf_counter()
+        programs = _program_ids(fabric)
+        stopping = time.perf_counter()
+    _wait_until_freed(programs)
+    times.up_s.append(built - start)
+    times.down_s.append(time.perf_counter() - stopping)
+
+
+def _program_ids(fabric: Fabric) -> set[int]:
+    infos = [Path(f"/proc/self/fdinfo/{fd}") for fd in fabric.ports.bpf.program_fds.values()]
+    return {int(re.findall(r"prog_id:\t(\d+)", info.read_text())[0]) for info in infos}
+
+
+def _wait_until_freed(programs: set[int]) -> None:
+    """Wait for the kernel: it takes namespaces apart, and their links, after they are let go."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while programs:
+        if time.monotonic() > deadline:
+            raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for the kernel to free {programs}")
+        time.sleep(0.001)
+        for number in tuple(programs):
+            fd = libbpf().bpf_prog_get_fd_by_id(number)
+            if fd < 0:
+                programs.discard(number)
+            else:
+                os.close(fd)
+
+
+def _build_and_stop_stock(topology: Topology, times: _Times) -> None:
+    from mininet.net import Mininet
+    from mininet.node import Node
+
+    Mininet.inited = True  # its own start would raise limits of the whole machine
+    Node.isSetup = True  # nor need it look for ifconfig: nothing here gets an address
+    _raise_file_limit(8 * len(topology.nodes) + 256)
+    start = time.perf_counter()
+    net = Mininet(controller=None)
+    try:
+        for name in topology.nodes:
+            net.addHost(name, ip=None)
+        for link in topology.links:
+            net.addLink(link.lower.name, link.upper.name)
+    finally:
+        built = time.perf_counter()
+        net.stop()
+    times.up_s.append(built - start)
+    times.down_s.append(time.perf_counter() - built)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or wanted <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

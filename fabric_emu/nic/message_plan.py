@@ -1,0 +1,189 @@
+"""From a message workload to worker plans: queue pairs, transports, frames, who does what."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.measure.fidelity import base_rtt_s
+from fabric_emu.model.message_workload import Messages
+from fabric_emu.model.messages import MessageGraph
+from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT, QPN_BASE, SOURCE_PORTS, QueuePairs
+from fabric_emu.model.topology import Node, mac_address
+from fabric_emu.net.fabric import CONTROL_DSCP, Fabric
+from fabric_emu.nic.frames import Ends, RoceFrames
+from fabric_emu.nic.messenger import MessagePlan
+from fabric_emu.nic.plan import PAYLOAD_BYTE
+from fabric_emu.nic.transport.recipe import TransportRecipe
+from fabric_emu.nic.transport.space import PacketSpace
+from fabric_emu.nic.worker import Port
+from fabric_emu.predict.entropy import spread_evenly
+from fabric_emu.predict.placement import Packets, Placement
+from fabric_emu.wire.rocev2 import Envelope, source_port
+
+TICK_S = 0.0004
+TURNAROUND_S = 0.0015
+"""Both ends of a round trip together, from a frame's arrival to the round that handles it."""
+
+QUEUE_S = 0.004
+"""What a NIC's queue holds, as time at its rate: less than a worker's round and it runs dry."""
+
+SLOTS = 1024
+TRIMMED_DSCP, LAST_HOP_DSCP = 49, 50
+_FRAME_OVERHEAD = 100
+
+
+class MessagePlanner:
+    """Makes the worker plans of one run.
+
+    Args:
+        fabric: the live fabric.
+        workload: what to send.
+        graph: its messages.
+        space: their packets.
+        placement: how the switches hash; None where the kernel's hash is not known.
+
+    Attributes:
+        pairs: the queue pairs, then the answers' way back for each.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        workload: Messages,
+        graph: MessageGraph,
+        space: PacketSpace,
+        placement: Placement | None,
+    ) -> None:
+        self._fabric, self._workload, self._graph = fabric, workload, graph
+        self._placement, self.space = placement, space
+        self._ports = self._source_ports()
+        self.pairs = self._queue_pairs()
+
+    def plans(self) -> list[MessagePlan]:
+        """Return one plan per processor, as many as there are hosts to serve."""
+        fabric, space = self._fabric, self.space
+        topology = fabric.topology
+        busy = np.unique(np.concatenate([space.source, space.destination]))
+        cpus = sorted(os.sched_getaffinity(0))[: len(busy)]
+        recipe = self._recipe()
+        plans = []
+        for i, cpu in enumerate(cpus):
+            hosts = busy[i :: len(cpus)]
+            rows = np.flatnonzero(np.isin(space.source, hosts) | np.isin(space.destination, hosts))
+            frames = RoceFrames(
+                space, rows, [self._ends(int(row)) for row in rows], recipe.kind == "mrc",
+                PAYLOAD_BYTE,
+            )  # fmt: skip
+            queue = round(QUEUE_S * topology.host_rate_bps / 8 / frames.length)
+            plans.append(
+                MessagePlan(
+                    cpu,
+                    tuple(self._port(int(host)) for host in hosts),
+                    hosts,
+                    topology.total_hosts,
+                    self._graph,
+                    space,
+                    frames,
+                    recipe,
+                    max(queue, 3),
+                    SLOTS,
+                    SLOTS,
+                    TICK_S,
+                    TRIMMED_DSCP,
+                    LAST_HOP_DSCP,
+                )
+            )
+        return plans
+
+    def _host(self, number: int) -> Node:
+        return self._fabric.topology.hosts[number]
+
+    def _port(self, host: int) -> Port:
+        link = self._fabric.topology.uplinks[self._host(host).name][0]
+        return Port(self._fabric.namespace(self._host(host).name), link.lower_interface)
+
+    def _ends(self, row: int) -> Ends:
+        source, destination = int(self.space.source[row]), int(self.space.destination[row])
+        return Ends(
+            self._envelope(source, destination, dscp=0),
+            self._envelope(destination, source, dscp=CONTROL_DSCP),
+        )
+
+    def _envelope(self, source: int, destination: int, dscp: int) -> Envelope:
+        topology = self._fabric.topology
+        of = topology.address4 if topology.families[0] == 4 else topology.address6
+        port = topology.uplinks[self._host(source).name][0].up_port
+        return Envelope(
+            source_mac=mac_address(port),
+            destination_mac=mac_address(port ^ 1),
+            source=str(of(self._host(source))),
+            destination=str(of(self._host(destination))),
+            source_port=FIRST_SOURCE_PORT,
+            dscp=dscp,
+        )
+
+    def _recipe(self) -> TransportRecipe:
+        fabric, nic = self._fabric, self._fabric.scheme.nic
+        rtt = base_rtt_s(fabric.topology, self._workload.payload + _FRAME_OVERHEAD) + TURNAROUND_S
+        return TransportRecipe(
+            kind=nic.transport,
+            source_port=self._ports,
+            base_rtt_s=rtt,
+            line_rate_bps=fabric.topology.host_rate_bps,
+            scale=fabric.topology.scale,
+            window_packets=nic.window,
+            timeout_s=nic.timeout or (20 if nic.transport == "rc" else 4) * rtt,
+            retries=nic.retries,
+            ack_every=nic.ack_every,
+            dcqcn=False,
+            trimming=False,
+            seed=fabric.seed,
+        )
+
+    def _source_ports(self) -> NDArray[np.uint16]:
+        """Return (queue pairs, m): one port each, or each one's entropy values."""
+        space, nic = self.space, self._fabric.scheme.nic
+        n = space.queue_pairs
+        if nic.entropy == "qp":
+            ports = [source_port(QPN_BASE + n + row, QPN_BASE + row) for row in range(n)]
+            return np.array(ports, np.uint16)[:, None]
+        draw = np.random.default_rng([self._fabric.seed, 2])
+        if nic.entropy == "even" and self._placement is not None:
+            packets = Packets(
+                self._fabric.topology.families[0],
+                0,
+                space.source,
+                space.destination,
+                np.zeros(n, np.uint16),
+            )
+            return spread_evenly(self._placement, packets, nic.entropy_values, draw)
+        shape = (n, nic.entropy_values)
+        last = FIRST_SOURCE_PORT + SOURCE_PORTS
+        return draw.integers(FIRST_SOURCE_PORT, last, shape, np.uint16)
+
+    def _queue_pairs(self) -> QueuePairs:
+        space = self.space
+        n = space.queue_pairs
+        hashed = self._ports.shape[1] == 1
+        ports = self._ports[:, 0] if hashed else np.zeros(n, np.uint16)
+        family = np.full(2 * n, self._fabric.topology.families[0])
+        return QueuePairs(
+            np.tile(np.arange(n), 2),
+            np.concatenate([space.source, space.destination]),
+            np.concatenate([space.destination, space.source]),
+            np.zeros(2 * n, np.int64),
+            family,
+            np.tile(ports, 2),
+        )
+
+
+def packet_space(
+    workload: Messages, graph: MessageGraph, queue_pairs: int, split: bool
+) -> PacketSpace:
+    """Return the packets of a message graph."""
+    return PacketSpace.of(
+        graph.source, graph.destination, graph.size_bytes, workload.payload, queue_pairs, split
+    )
