@@ -6,12 +6,13 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from fabric_emu.bench.table import Row, as_json, print_rows
+from fabric_emu.commands.run import INTERRUPTED
 from fabric_emu.commands.terminal import stops_as, terminal, tolerate_narrow_encodings
 from fabric_emu.errors import FabricError, HostUnfit
 
@@ -40,29 +41,35 @@ def main(subjects: tuple[str, ...], quick: bool, json_file: Path | None) -> None
     predict   five-tuples hashed per second
 
     All of them unless some are named. Needs root, but for predict. Ends with 0 when all that is
-    required holds, 1 when something does not, 3 when this machine cannot, 4 when a run broke.
+    required holds, 1 when something does not, 3 when this machine cannot, 4 when a run broke, 130
+    when interrupted.
     """
     tolerate_narrow_encodings()
-    rows: list[Row] = []
     try:
-        chosen = subjects or SUBJECTS
-        if os.geteuid() != 0 and not set(chosen) <= set(WITHOUT_ROOT):
-            raise HostUnfit("packets and build need root", "sudo scripts/bench")
         with stops_as(KeyboardInterrupt()):
-            for subject in dict.fromkeys(chosen):
-                rows += _measure(subject, quick)
+            rows = _measure_all(dict.fromkeys(subjects or SUBJECTS), quick)
+        _deliver(rows, quick, json_file)
     except FabricError as error:
         click.echo(f"bench: {error}", err=True)
         raise click.exceptions.Exit(error.exit_code) from None
-    _deliver(rows, quick, json_file)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
     if any(row.passed is False for row in rows):
         raise click.exceptions.Exit(1)
 
 
-def _measure(subject: str, quick: bool) -> Sequence[Row]:
+def _measure_all(subjects: Iterable[str], quick: bool) -> list[Row]:
+    needing_root = [subject for subject in subjects if subject not in WITHOUT_ROOT]
+    if needing_root and os.geteuid() != 0:
+        raise HostUnfit(f"{' and '.join(needing_root)} need root", "sudo scripts/bench")
+    return [row for subject in subjects for row in _measure(subject, quick)]
+
+
+def _measure(subject: str, quick: bool) -> Iterator[Row]:
     # Only now: each subject imports what takes long, and some of it needs Mininet.
     module = importlib.import_module(f"fabric_emu.bench.{subject}")
-    return list(module.measure(quick, lambda text: click.echo(f"{subject}: {text}", err=True)))
+    yield from module.measure(quick, lambda text: click.echo(f"{subject}: {text}", err=True))
 
 
 def _deliver(rows: Sequence[Row], quick: bool, json_file: Path | None) -> None:

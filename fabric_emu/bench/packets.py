@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fabric_emu.bench.contenders import (
 )
 from fabric_emu.bench.table import MISSING, Row
 from fabric_emu.bench.testbed import Testbed, topology
+from fabric_emu.errors import RunFailed
 from fabric_emu.net.fabric import Fabric
 
 PAYLOADS = {"64 B": 64, "1 KB": 1024, "4 KB": 4096}
@@ -25,7 +27,7 @@ REQUIRED_RATIO = {"iperf3 -u": 1.4, "tcpreplay": 1.0, "scapy sendp": 100.0}
 REPETITIONS, QUICK_REPETITIONS = 7, 2
 SECONDS, QUICK_SECONDS = 1.0, 0.4
 SCAPY_PACKETS = 400
-_WARM_UP_PACKETS = 20_000
+_WARM_UP_PACKETS = 40_000
 
 
 @dataclass
@@ -50,7 +52,12 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
 
 def _run(testbed: Testbed, payload_bytes: int, repetitions: int, seconds: float) -> _Race:
     race = _Race()
-    packets = round(send_own(testbed, payload_bytes, _WARM_UP_PACKETS).packets_per_s * seconds)
+    warm_up = send_own(testbed, payload_bytes, _WARM_UP_PACKETS)
+    packets = round(_known(warm_up.packets_per_s) * seconds)
+
+    def add(other: str, rate: float) -> None:
+        race.others.setdefault(other, []).append(_known(rate))
+
     with tempfile.TemporaryDirectory(prefix="fabric-emu-bench-") as folder:
         capture = Path(folder) / "frames.pcap"
         write_capture(testbed, payload_bytes, capture)
@@ -58,18 +65,22 @@ def _run(testbed: Testbed, payload_bytes: int, repetitions: int, seconds: float)
             race.own.append(send_own(testbed, payload_bytes, packets))
             if has("iperf3"):
                 rate, lost = send_iperf3(testbed, payload_bytes, seconds)
-                race.others.setdefault("iperf3 -u", []).append(rate)
+                add("iperf3 -u", rate)
                 race.iperf3_lost.append(lost)
             if has("tcpreplay"):
-                rate = send_tcpreplay(testbed, capture, packets)
-                race.others.setdefault("tcpreplay", []).append(rate)
-            rate = send_scapy(testbed, payload_bytes, SCAPY_PACKETS)
-            race.others.setdefault("scapy sendp", []).append(rate)
+                add("tcpreplay", send_tcpreplay(testbed, capture, packets))
+            add("scapy sendp", send_scapy(testbed, payload_bytes, SCAPY_PACKETS))
     return race
 
 
+def _known(rate: float) -> float:
+    if math.isnan(rate):
+        raise RunFailed("too few packets arrived to tell at what rate")
+    return rate
+
+
 def _rows(name: str, race: _Race) -> Iterator[Row]:
-    ours = tuple(sent.packets_per_s for sent in race.own)
+    ours = tuple(_known(sent.packets_per_s) for sent in race.own)
     for other, required in REQUIRED_RATIO.items():
         theirs = tuple(race.others.get(other, ()))
         note = "" if theirs else f"{other.split()[0]} {MISSING}"

@@ -69,16 +69,15 @@ class Row:
     @property
     def passed(self) -> bool | None:
         """Whether all that is required holds; None where nothing is, or it was not measured."""
-        ratio = self.ratio
-        if self.required_ratio is not None and ratio is None:
-            return None
-        checks = []
+        checks: list[bool | None] = []
         if self.limit is not None:
             within = self.value <= self.limit if self.less_is_better else self.value >= self.limit
             checks.append(within)
-        if self.required_ratio is not None and ratio is not None:
-            checks.append(ratio >= self.required_ratio)
-        return all(checks) if checks else None
+        if self.required_ratio is not None:
+            checks.append(None if self.ratio is None else self.ratio >= self.required_ratio)
+        if False in checks:
+            return False
+        return None if None in checks or not checks else True
 
     @property
     def required(self) -> str:
@@ -93,7 +92,7 @@ class Row:
 
 
 def figure(value: float | None, unit: str = "") -> str:
-    """Write a number with three digits and its unit: 83.2 k packets/s, 0.71 s, 0 packets."""
+    """Write a number with three digits and its unit: 83.2 k/s, 0.71 s."""
     if value is None:
         return ""
     scale, prefix = next(
@@ -127,7 +126,7 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
 
 def _cells(row: Row) -> tuple[str | Text, ...]:
     return (
-        f" {row.what}",
+        row.what,
         figure(row.value, row.unit),
         row.alternative,
         figure(row.their_value, row.unit),

@@ -137,12 +137,12 @@ class ArrivalRate:
         self._samples.append((time.monotonic(), self._testbed.arrived()))
 
     def packets_per_s(self) -> float:
-        """Return the rate at the destination; 0 if too little arrived to tell."""
+        """Return the rate at the destination; NaN if too little arrived to tell."""
         return middle_rate(np.array(self._samples))
 
 
 def middle_rate(samples: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> float:
-    """Return the slope of a counter between a tenth and nine tenths of what it counted.
+    """Return the slope of a counter between a tenth and nine tenths of what it counted, or NaN.
 
     Args:
         samples: (n, 2) times and counts, both ascending.
@@ -151,5 +151,5 @@ def middle_rate(samples: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> f
     share = (count - count[0]) / max(count[-1] - count[0], 1)
     begin, end = np.searchsorted(share, (_BEGIN, _END))
     if not 0 < begin < end < len(at):
-        return 0.0
+        return float("nan")
     return float((count[end] - count[begin]) / (at[end] - at[begin]))

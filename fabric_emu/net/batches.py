@@ -30,7 +30,7 @@ from fabric_emu.wire.template import FrameTemplates
 Family = Literal[4, 6]
 
 _PACKETS = 128
-"""As many as a socket's default send buffer takes: none has to wait for another to be freed."""
+"""Enough to tell by, and few enough for one go: none has to wait for another to be freed."""
 
 _SPINES = 4
 _FAST_BPS, _SLOW_BPS = 10_000_000_000, 1_000_000

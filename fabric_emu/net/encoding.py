@@ -37,7 +37,7 @@ def encode(
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, 0, 0) + body
 
 
-def pack(message: type[Any], attributes: Iterable[Any], /, **fields: Any) -> bytes:
+def pack(message: Any, attributes: Iterable[Any], /, **fields: Any) -> bytes:
     """Return a message without its netlink header: fixed fields, then attributes.
 
     Args:
@@ -61,7 +61,7 @@ def pack(message: type[Any], attributes: Iterable[Any], /, **fields: Any) -> byt
     return b"".join(parts)
 
 
-def _is_plain(message: type[Any], attributes: list[Any]) -> bool:
+def _is_plain(message: Any, attributes: list[Any]) -> bool:
     types = _layout(message)[2]
     return all(isinstance(value, bytes) or types[name][1] in _PACKED for name, value in attributes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from fabric_emu.model.topology import Topology
 from fabric_emu.predict.entropy import ALL_PORTS, hashes_source_port, rotations
 from fabric_emu.predict.fluid import Loads, link_loads
 from fabric_emu.predict.placement import Packets, Placement, path_name, without_skipped
+from fabric_emu.predict.source_ports import source_ports
 
 _ROWS_AT_ONCE = 1 << 18
 
@@ -55,13 +56,16 @@ class Forecast:
 def forecast(scenario: Scenario, scheme: Scheme, seed: int) -> Forecast:
     """Return what a run of a scheme should measure; links are taken to be whole.
 
-    Rates are those of the whole run: a run's packets come in whole messages and packets.
+    Rates are those of a long run: a short one shows that its packets come in whole messages. Of
+    messages, loads are those while every host sends at its full rate to all its peers.
 
     Fidelity: see ``predict.fluid``; random entropy is taken at its expectation.
     """
     topology = scenario.topology
     table = scenario.workload.table(topology, seed)
     pairs = QueuePairs.of(table, scheme.nic, seed)
+    if scheme.nic.entropy == "qp":
+        pairs = replace(pairs, source_port=source_ports(scenario.workload, len(pairs), seed))
     mode = scenario.hash_seeds_of(scheme)
     placement = Placement.of(topology, scheme.switch, seed, mode)
     streams = streams_of(placement, table, pairs, scheme, seed)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from fabric_emu.model.flow_table import FlowTable
 from fabric_emu.model.numbering import MAX_HOPS, Numbering, Stage
-from fabric_emu.model.queue_pair import draw_source_ports
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.predict.entropy import hashes_source_port
 from fabric_emu.predict.fluid import link_loads
 from fabric_emu.predict.placement import Packets, Placement
+from fabric_emu.predict.source_ports import source_ports
 
 ROWS_AT_ONCE = 1 << 19
 """Queue pairs placed at a time: some 200 MB of columns."""
@@ -107,7 +107,8 @@ def _whole(scenario: Scenario, scheme: Scheme, seeds: Sequence[int]) -> Spread:
     table = FlowTable.joined(tables)
     run = np.repeat(np.arange(len(seeds)), [len(part) for part in tables])
     ports = [
-        draw_source_ports(len(part) * n, seed) for part, seed in zip(tables, seeds, strict=True)
+        source_ports(scenario.workload, len(part) * n, seed)
+        for part, seed in zip(tables, seeds, strict=True)
     ]
     placement = _placement(scenario, scheme, seeds)
     numbering = placement.numbering
@@ -127,7 +128,7 @@ def _large(scenario: Scenario, scheme: Scheme, seed: int, at_once: int) -> Sprea
     """Place the queue pairs of one run part by part."""
     n, t = _pairs_per_flow(scheme), scenario.topology
     table = _table(scenario, seed)
-    ports = draw_source_ports(len(table) * n, seed)
+    ports = source_ports(scenario.workload, len(table) * n, seed)
     placement = _placement(scenario, scheme, [seed])
     numbering = placement.numbering
     leaf_bps = np.zeros((t.planes, t.total_leaves * numbering.leaf_uplinks))

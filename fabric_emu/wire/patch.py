@@ -1,7 +1,7 @@
-"""Small frames in bulk: copies of a template per flow with chosen fields written anew.
+"""Frames in bulk: copies of a template per flow with chosen fields written anew.
 
-For control packets, which are short and whose every field may change; ``template`` makes the
-data frames.
+For control packets, which are short and whose every field may change, and for frames without an
+ICRC; ``template`` makes RoCEv2's data frames.
 """
 
 from __future__ import annotations
@@ -15,6 +15,17 @@ from numpy.typing import NDArray
 
 from fabric_emu.wire.icrc import BatchIcrc
 from fabric_emu.wire.layout import ICRC_LENGTH
+
+
+def column(rows: NDArray[np.uint8], offset: int, dtype: str) -> NDArray[np.unsignedinteger]:
+    """Return one field of every row, in network byte order, to be read or written.
+
+    Args:
+        rows: (n, bytes).
+        dtype: in network order, such as ``">u4"``.
+    """
+    view: NDArray[np.unsignedinteger] = rows[:, offset : offset + int(dtype[-1])].view(dtype)[:, 0]
+    return view
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class PatchedFrames:
             ``has_icrc``, its value ignored.
         fields: what ``build`` may write, by name.
         has_icrc: RoCEv2 frames have one, Ultra Ethernet's have not.
+        kept: leading bytes that ``build`` returns, of frames without an ICRC; all unless given.
 
     Attributes:
         length: bytes of a frame.
@@ -47,26 +59,35 @@ class PatchedFrames:
     """
 
     def __init__(
-        self, frames: Sequence[bytes], fields: Mapping[str, Field], has_icrc: bool = True
+        self,
+        frames: Sequence[bytes] | NDArray[np.uint8],
+        fields: Mapping[str, Field],
+        has_icrc: bool = True,
+        kept: int | None = None,
     ) -> None:
         if len({len(frame) for frame in frames}) != 1:
             raise ValueError("frames of one kind must have one length")
         self.length = len(frames[0])
-        self._frames = np.frombuffer(b"".join(frames), np.uint8).reshape(-1, self.length)
-        self._fields = dict(fields)
+        whole = (
+            frames
+            if isinstance(frames, np.ndarray)
+            else np.frombuffer(b"".join(frames), np.uint8).reshape(-1, self.length)
+        )
+        self._fields = {name: (each.offset, each.dtype) for name, each in fields.items()}
         self._icrc = None
         if has_icrc:
             words = sorted(
                 {
                     byte & ~1
-                    for field in fields.values()
-                    for byte in range(field.offset, field.offset + np.dtype(field.dtype).itemsize)
+                    for offset, dtype in self._fields.values()
+                    for byte in range(offset, offset + int(dtype[-1]))
                 }
             )
-            self._icrc = BatchIcrc(self._frames, words)
+            self._icrc = BatchIcrc(whole, words)
+        self._frames = whole if kept is None else np.ascontiguousarray(whole[:, :kept])
 
     def build(self, flow: NDArray[np.integer], **columns: Any) -> NDArray[np.uint8]:
-        """Return (n, length) whole frames.
+        """Return (n, length or ``kept``) the frames or their leading bytes.
 
         Args:
             flow: (n,) index into the templates.
@@ -74,10 +95,7 @@ class PatchedFrames:
         """
         rows = self._frames.take(flow, axis=0)
         for name, values in columns.items():
-            field = self._fields[name]
-            size = np.dtype(field.dtype).itemsize
-            rows[:, field.offset : field.offset + size].view(field.dtype)[:, 0] = values
+            column(rows, *self._fields[name])[:] = values
         if self._icrc is not None:
-            end = self.length - ICRC_LENGTH
-            rows[:, end:].view("<u4")[:, 0] = self._icrc.icrc(flow, rows)
+            column(rows, self.length - ICRC_LENGTH, "<u4")[:] = self._icrc.icrc(flow, rows)
         return rows

@@ -28,6 +28,7 @@ from fabric_emu.wire.layout import (
     TIMESTAMP_LENGTH,
     ip_layout,
 )
+from fabric_emu.wire.patch import column
 
 if TYPE_CHECKING:
     from scapy.packet import Packet
@@ -43,8 +44,9 @@ class FrameTemplates:
     A payload of at least eight bytes opens with the send time: 64 bits, nanoseconds, big-endian.
 
     Args:
-        frames: one scapy frame per flow; all of one IP version, one length, the same extension
-            headers, and the same payload after the send time.
+        frames: one scapy frame per flow, or (flows, length) uint8 of whole frames whose ICRC is
+            ignored; all of one IP version, one length, the same extension headers, and the same
+            payload after the send time.
 
     Attributes:
         length: bytes of a whole frame, Ethernet header to ICRC.
@@ -58,8 +60,11 @@ class FrameTemplates:
         ValueError: the frames do not fit together, or are not RoCEv2.
     """
 
-    def __init__(self, frames: Sequence[Packet]) -> None:
-        whole = _matrix([_bytes_without_icrc(frame) for frame in frames])
+    def __init__(self, frames: Sequence[Packet] | npt.NDArray[np.uint8]) -> None:
+        if isinstance(frames, np.ndarray):
+            whole = frames
+        else:
+            whole = _matrix([_bytes_without_icrc(frame) for frame in frames])
         layouts = [ip_layout(frame.tobytes()) for frame in whole]
         layout = layouts[0]
         opcodes = whole[:, layout.udp + OPCODE]
@@ -137,28 +142,28 @@ class FrameTemplates:
             rows[:] = self.headers.take(flow, axis=0)
         udp = self._udp
         if source_port is not None:
-            _column(rows, udp + SOURCE_PORT, ">u2")[:] = source_port
+            column(rows, udp + SOURCE_PORT, ">u2")[:] = source_port
         number = np.asarray(psn)
         rows[:, udp + PSN] = number >> 16 & 0xFF
-        _column(rows, udp + PSN + 1, ">u2")[:] = number & 0xFFFF
+        column(rows, udp + PSN + 1, ">u2")[:] = number & 0xFFFF
         if ack_request is not None:
             rows[:, udp + ACK_REQUEST] = np.asarray(ack_request, dtype=np.uint8) << 7
         if send_ns is not None:
             self._require(self.has_send_time, "send_ns")
-            _column(rows, self._send_time, ">u8")[:] = send_ns
+            column(rows, self._send_time, ">u8")[:] = send_ns
         if flow_label is not None:
             self._require(self._is_ipv6, "flow_label")
-            word = _column(rows, IP, ">u4")
+            word = column(rows, IP, ">u4")
             label = np.asarray(flow_label) & _FLOW_LABEL
             word[:] = (word & _NOT_FLOW_LABEL) | label
         if address is None and aeth is None:
             return rows, self._icrc.icrc(flow, rows).astype("<u4", copy=False)
         if address is not None:
             self._require(self._extension[:1] == ("RETH",), "address")
-            _column(rows, udp + EXTENSION, ">u8")[:] = address
+            column(rows, udp + EXTENSION, ">u8")[:] = address
         if aeth is not None:
             self._require(self._extension[:1] == ("AETH",), "aeth")
-            _column(rows, udp + EXTENSION, ">u4")[:] = aeth
+            column(rows, udp + EXTENSION, ">u4")[:] = aeth
         return rows, self._icrc_with_extension.icrc(flow, rows).astype("<u4", copy=False)
 
     def assemble(
@@ -168,7 +173,7 @@ class FrameTemplates:
         whole = np.empty((len(rows), self.length), dtype=np.uint8)
         whole[:, : self.header_length] = rows
         whole[:, self.header_length : self.length - ICRC_LENGTH] = self.payload
-        _column(whole, self.length - ICRC_LENGTH, "<u4")[:] = icrc
+        column(whole, self.length - ICRC_LENGTH, "<u4")[:] = icrc
         return whole
 
     def _require(self, present: bool, column: str) -> None:
@@ -198,13 +203,3 @@ def _matrix(frames: Sequence[bytes]) -> npt.NDArray[np.uint8]:
     if len(lengths) != 1:
         raise ValueError(f"frames of one set must have one length; these have {lengths}")
     return np.frombuffer(b"".join(frames), dtype=np.uint8).reshape(len(frames), lengths[0])
-
-
-def _column(
-    rows: npt.NDArray[np.uint8], offset: int, dtype: str
-) -> npt.NDArray[np.unsignedinteger]:
-    """View one field of every row, in network byte order."""
-    column: npt.NDArray[np.unsignedinteger] = rows[:, offset : offset + int(dtype[-1])].view(dtype)[
-        :, 0
-    ]
-    return column

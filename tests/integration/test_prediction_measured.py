@@ -10,18 +10,29 @@ from fabric_emu.predict.forecast import forecast
 pytestmark = pytest.mark.root
 
 PAYLOAD = 1024
+MESSAGE = 4  # packets that stay on one queue pair
 TWO_TIERS = f"""
 title: two tiers
 topology: {{leaves: 2, spines: 4, hosts_per_leaf: 2, link_rate: 40mbit}}
-workload: {{pattern: pairs, flows_per_host: 4, load: 0.8, payload: {PAYLOAD}, duration: 500ms}}
+workload:
+  {{pattern: pairs, flows_per_host: 4, load: 0.8, payload: {PAYLOAD}, duration: 500ms,
+  message_size: {MESSAGE * PAYLOAD}}}
 """
 THREE_TIERS = f"""
 title: three tiers
 topology:
   {{tiers: 3, pods: 2, leaves: 1, spines: 2, super_spines: 4, hosts_per_leaf: 2, link_rate: 40mbit}}
-workload: {{pattern: pairs, flows_per_host: 8, load: 0.4, payload: {PAYLOAD}, duration: 500ms}}
+workload:
+  {{pattern: pairs, flows_per_host: 8, load: 0.4, payload: {PAYLOAD}, duration: 500ms,
+  message_size: {MESSAGE * PAYLOAD}}}
 """
-MESSAGE = 65536 // PAYLOAD  # packets that stay on one queue pair
+
+
+MESSAGES = """
+title: messages
+topology: {leaves: 4, spines: 4, hosts_per_leaf: 1, link_rate: 40mbit}
+workload: {kind: messages, collective: all-to-all, size: 256KiB, message_size: 4KiB, payload: 1024}
+"""
 
 
 def run(text, scheme, *changes, seed=1):
@@ -96,6 +107,16 @@ def test_what_an_overloaded_uplink_loses_is_as_predicted():
     assert measured.summary["efficiency"] == pytest.approx(
         predicted.summary["efficiency"] + 40_000 / 4_750_000, abs=0.02
     )
+
+
+def test_messages_take_the_predicted_paths():
+    _, measured, predicted = run(MESSAGES, Scheme.named("ecmp-4qp"))
+    n = len(predicted.flows["flow"])
+    assert n == 4 * 3 * 4
+    assert measured.flows["source_port"][:n] == predicted.flows["source_port"]
+    assert measured.flows["predicted_path"][:n] == predicted.flows["predicted_path"]
+    prediction = measured.summary["prediction"]
+    assert prediction["matched"] == prediction["checked"] >= n
 
 
 @pytest.mark.parametrize("entropy", ["qp", "random"])

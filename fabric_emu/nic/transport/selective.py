@@ -239,7 +239,7 @@ class Selective(Transport):
         self._flight = self._flight[self._state[self._flight] == _State.FLYING]
         flat = self._flight
         pair = self.space.part_queue_pair[self.space.part_of[flat]]
-        patience = self._settings.timeout_s * 2.0 ** np.minimum(self._retries[pair], 8)
+        patience = self._settings.timeout_s * 2.0 ** np.minimum(self._retries[pair], 6)
         late = now_s - self._sent_s[flat] > patience
         if not late.any():
             return
@@ -269,12 +269,12 @@ class Selective(Transport):
         self.counters["marked_received"] += int(packets.marked.sum())
         pair = packets.queue_pair
         flat = self.space.flat(pair, packets.psn)
-        self.ledger.arrive(flat, now_s)
+        new = self.ledger.arrive(flat, now_s)
         np.maximum.at(self._highest_seen, pair, packets.psn)
         self._advance(np.unique(pair))
         reach = self._highest_seen[pair] - self._first_missing[pair]
         self.reach_max = max(self.reach_max, int(reach.max()))
-        answered = packets.take(self._to_acknowledge(packets, flat))
+        answered = packets.take(self._to_acknowledge(packets, flat, new))
         if len(answered):
             self._answer(
                 self._reply(
@@ -288,7 +288,10 @@ class Selective(Transport):
     def _note_arrivals(self, packets: Packets, now_s: float) -> None:
         """Take note of data packets, trimmed ones too, before they are handled."""
 
-    def _to_acknowledge(self, packets: Packets, flat: Ints) -> NDArray[np.bool_]:
+    def _to_acknowledge(
+        self, packets: Packets, flat: Ints, new: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return (n,) which packets to answer; of duplicates the answer was lost."""
         every = self._settings.ack_every
         if every == 1:
             return np.ones(len(packets), bool)
@@ -300,7 +303,7 @@ class Selective(Transport):
         number[order] = self._since_ack[ordered] + place + 1
         np.add.at(self._since_ack, pair, 1)
         ends = packets.psn + 1 == self.space.part_end[self.space.part_of[flat]]
-        due: NDArray[np.bool_] = (number % every == 0) | ends | packets.marked
+        due: NDArray[np.bool_] = (number % every == 0) | ends | packets.marked | ~new
         return due
 
     def _reply(self, kind: Kind, packets: Packets, **columns: object) -> Packets:

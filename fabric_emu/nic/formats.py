@@ -1,0 +1,114 @@
+"""What transports' frames have in common, whatever their headers: ends, batches, an interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.nic.transport.packets import Packets
+from fabric_emu.nic.transport.space import PacketSpace
+from fabric_emu.wire.rocev2 import Envelope
+from fabric_emu.wire.udp import UdpColumns
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+TAIL = 4
+"""Bytes at the end of every frame that are written anew: RoCEv2's ICRC."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Addresses of a queue pair's two ends.
+
+    Attributes:
+        there: from requester to responder.
+        back: from responder to requester.
+    """
+
+    there: Envelope
+    back: Envelope
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames to send, in order.
+
+    Attributes:
+        rows: (n, header bytes) uint8; of short frames all but the last four bytes, then anything.
+        lengths: (n,) int64 bytes of each frame, the last four included.
+        tails: (n, 4) uint8, the last four bytes: RoCEv2's ICRC.
+    """
+
+    rows: Bytes
+    lengths: Ints
+    tails: Bytes
+
+
+class FrameFormat(Protocol):
+    """Encodes packets to frames and decodes what arrived.
+
+    Attributes:
+        length: bytes of a full data frame.
+        header_length: bytes of it written anew for each packet.
+        payload: what lies between them and the last four bytes of a full frame; of shorter ones
+            the beginning of it.
+    """
+
+    length: int
+    header_length: int
+    payload: Bytes
+
+    def encode(self, packets: Packets, now_ns: int) -> Frames:
+        """Return the frames of packets, in their order."""
+
+    def received(
+        self, headers: Bytes, lengths: NDArray[np.integer], trimmed_dscp: int, last_hop_dscp: int
+    ) -> Packets:
+        """Return the packets of received frames; frames of no queue pair of the run are left out.
+
+        Args:
+            headers: (n, at least 98) uint8, from the Ethernet header on.
+            lengths: (n,) bytes of each frame.
+            trimmed_dscp, last_hop_dscp: what switches set on frames they trim.
+        """
+
+    def columns(self, headers: Bytes, lengths: NDArray[np.integer]) -> UdpColumns:
+        """Return the header fields of received frames."""
+
+
+class Places:
+    """Where in its part each packet of a run is.
+
+    Args:
+        space: the packets of the run.
+    """
+
+    FIRST, LAST = 1, 2
+
+    def __init__(self, space: PacketSpace) -> None:
+        self._part_of = space.part_of
+        self._start = np.searchsorted(space.part_of, np.arange(len(space.part_message) + 1))
+
+    def of(self, flat: Ints) -> tuple[NDArray[np.int32], Ints, Ints]:
+        """Return packets' parts, their ranks in them, and their ``FIRST`` and ``LAST`` bits."""
+        part = self._part_of[flat]
+        start = self._start[part]
+        last = flat + 1 == self._start[part + 1]
+        return part, flat - start, (flat == start) + last * self.LAST
+
+
+_LOW_BITS = np.array([(1 << bits) - 1 for bits in range(65)], np.uint64)
+
+
+def existing(bitmap: NDArray[np.uint64], packets: Ints) -> NDArray[np.uint64]:
+    """Clear the bits of bitmaps that speak of packets after the last one.
+
+    Args:
+        bitmap: (n,), the lowest bit first.
+        packets: (n,) how many packets there are from the first bit's on.
+    """
+    return bitmap & _LOW_BITS[np.clip(packets, 0, 64)]
