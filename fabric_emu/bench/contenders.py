@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 from scapy.utils import RawPcapWriter
 
-from fabric_emu.bench.testbed import INTERFACE, ArrivalRate, Testbed
+from fabric_emu.bench.course import INTERFACE, ArrivalRate, Course
 from fabric_emu.errors import CommandFailed, WaitTimeout
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT, QPN_BASE, SOURCE_PORTS
 from fabric_emu.nic.schedule import Schedule
@@ -55,7 +55,7 @@ class Sent:
         return max(abs(self.sent - count) for count in self.counts.values())
 
 
-def send_own(testbed: Testbed, payload_bytes: int, packets: int) -> Sent:
+def send_own(course: Course, payload_bytes: int, packets: int) -> Sent:
     """Send with the product's worker as fast as it goes: no shaper, no rest, no due times."""
     one, none = np.ones(1), np.zeros(1, np.int64)
     schedule = Schedule(
@@ -69,21 +69,21 @@ def send_own(testbed: Testbed, payload_bytes: int, packets: int) -> Sent:
         burst=1,
         seed=1,
     )
-    templates = testbed.templates(payload_bytes)
-    source = testbed.port(testbed.source)
+    templates = course.templates(payload_bytes)
+    source = course.port(course.source)
     stream = Stream(schedule, templates, (source,), SLOTS, BATCH, none)
-    plans = (Plan(testbed.sender_cpu, (stream,), (), RECEIVE_SLOTS, 0.0), _receiver(testbed))
-    before = testbed.fabric.ports.snapshot().ports
+    plans = (Plan(course.sender_cpu, (stream,), (), RECEIVE_SLOTS, 0.0), _receiver(course))
+    before = course.fabric.ports.snapshot().ports
     with (
-        Traffic(plans, testbed.fabric.lease.add_process) as traffic,
-        ArrivalRate(testbed) as rate,
+        Traffic(plans, course.fabric.lease.add_process) as traffic,
+        ArrivalRate(course) as rate,
     ):
         traffic.start()
         if not traffic.wait_sent(_TIMEOUT_S):
             raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for {packets} packets to be sent")
-        _wait_for(testbed, int(before["departed_packets"].max()), packets)
+        _wait_for(course, int(before["departed_packets"].max()), packets)
         sending, receiving = traffic.stop()
-    after = testbed.fabric.ports.snapshot().ports
+    after = course.fabric.ports.snapshot().ports
     columns = receiving.columns
     ours = columns is not None and columns.is_rocev2 & (columns.qpn == QPN_BASE)
     counts = {
@@ -96,14 +96,14 @@ def send_own(testbed: Testbed, payload_bytes: int, packets: int) -> Sent:
     return Sent(rate.packets_per_s(), sent, counts, used)
 
 
-def _receiver(testbed: Testbed) -> Plan:
-    ports = (testbed.port(testbed.destination),)
-    return Plan(testbed.receiver_cpu, (), ports, RECEIVE_SLOTS, RECEIVE_TICK_S)
+def _receiver(course: Course) -> Plan:
+    ports = (course.port(course.destination),)
+    return Plan(course.receiver_cpu, (), ports, RECEIVE_SLOTS, RECEIVE_TICK_S)
 
 
-def _wait_for(testbed: Testbed, before: int, packets: int) -> None:
+def _wait_for(course: Course, before: int, packets: int) -> None:
     deadline = time.monotonic() + _PATIENCE_S
-    while testbed.arrived() < before + packets and time.monotonic() < deadline:
+    while course.arrived() < before + packets and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
@@ -112,17 +112,17 @@ def has(tool: str) -> bool:
     return shutil.which(tool) is not None
 
 
-def send_iperf3(testbed: Testbed, payload_bytes: int, seconds: float) -> tuple[float, float]:
+def send_iperf3(course: Course, payload_bytes: int, seconds: float) -> tuple[float, float]:
     """Send UDP with iperf3; return packets per second at the host, and the share that its own
     receiver lost after that.
     """
-    server = testbed.start(testbed.destination, ["iperf3", "-s", "-1", "--forceflush"])
+    server = course.start(course.destination, ["iperf3", "-s", "-1", "--forceflush"])
     try:
         _await_listening(server)
-        address = testbed.address(testbed.destination)
+        address = course.address(course.destination)
         options = ["-u", "-b", "0", "-l", str(payload_bytes), "-t", str(math.ceil(seconds)), "-J"]
-        with ArrivalRate(testbed) as rate:
-            output = _finish(testbed.start(testbed.source, ["iperf3", "-c", address, *options]))
+        with ArrivalRate(course) as rate:
+            output = _finish(course.start(course.source, ["iperf3", "-c", address, *options]))
         report = json.loads(output)
         if "error" in report:
             raise CommandFailed(f"iperf3: {report['error']}")
@@ -142,16 +142,16 @@ def _await_listening(server: subprocess.Popen[str]) -> None:
     raise CommandFailed(f"iperf3 -s: {said.strip()}")
 
 
-def send_tcpreplay(testbed: Testbed, capture: Path, packets: int) -> float:
+def send_tcpreplay(course: Course, capture: Path, packets: int) -> float:
     """Replay a capture until so many packets have gone; return packets per second at the host."""
     loops = max(1, -(-packets // CAPTURED))
     options = ["--preload-pcap", "--topspeed", f"--loop={loops}", f"--intf1={INTERFACE}"]
-    return _send_to_own_receiver(testbed, ["tcpreplay", *options, str(capture)])
+    return _send_to_own_receiver(course, ["tcpreplay", *options, str(capture)])
 
 
-def write_capture(testbed: Testbed, payload_bytes: int, path: Path) -> None:
+def write_capture(course: Course, payload_bytes: int, path: Path) -> None:
     """Write frames as the product sends them, each with a source port of its own."""
-    templates = testbed.templates(payload_bytes)
+    templates = course.templates(payload_bytes)
     number = np.arange(CAPTURED)
     ports = FIRST_SOURCE_PORT + number % SOURCE_PORTS
     rows, icrc = templates.build(np.zeros_like(number), ports, number, time.time_ns())
@@ -161,21 +161,21 @@ def write_capture(testbed: Testbed, payload_bytes: int, path: Path) -> None:
             writer.write_packet(whole.tobytes(), sec=0, usec=0)
 
 
-def send_scapy(testbed: Testbed, payload_bytes: int, packets: int) -> float:
+def send_scapy(course: Course, payload_bytes: int, packets: int) -> float:
     """Send with scapy's sendp; return packets per second at the host."""
     module = "fabric_emu.bench.scapy_sender"
     command = [sys.executable, "-m", module, INTERFACE, str(payload_bytes), str(packets)]
-    return _send_to_own_receiver(testbed, command)
+    return _send_to_own_receiver(course, command)
 
 
-def _send_to_own_receiver(testbed: Testbed, command: list[str]) -> float:
+def _send_to_own_receiver(course: Course, command: list[str]) -> float:
     """Run a sender while the product's worker receives: it gets each packet as ours do."""
     with (
-        Traffic((_receiver(testbed),), testbed.fabric.lease.add_process) as traffic,
-        ArrivalRate(testbed) as rate,
+        Traffic((_receiver(course),), course.fabric.lease.add_process) as traffic,
+        ArrivalRate(course) as rate,
     ):
         traffic.start()
-        _finish(testbed.start(testbed.source, command))
+        _finish(course.start(course.source, command))
         traffic.stop()
     return rate.packets_per_s()
 

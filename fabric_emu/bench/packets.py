@@ -17,8 +17,8 @@ from fabric_emu.bench.contenders import (
     send_tcpreplay,
     write_capture,
 )
+from fabric_emu.bench.course import Course, topology
 from fabric_emu.bench.table import MISSING, Row
-from fabric_emu.bench.testbed import Testbed, topology
 from fabric_emu.errors import RunFailed
 from fabric_emu.net.fabric import Fabric
 
@@ -44,15 +44,15 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     seconds = QUICK_SECONDS if quick else SECONDS
     with Fabric(topology(), queue_pairs=1, shaped=False) as fabric:
-        testbed = Testbed(fabric)
+        course = Course(fabric)
         for name, payload_bytes in PAYLOADS.items():
             tell(f"payload of {name}, {repetitions} repetitions")
-            yield from _rows(name, _run(testbed, payload_bytes, repetitions, seconds))
+            yield from _rows(name, _run(course, payload_bytes, repetitions, seconds))
 
 
-def _run(testbed: Testbed, payload_bytes: int, repetitions: int, seconds: float) -> _Race:
+def _run(course: Course, payload_bytes: int, repetitions: int, seconds: float) -> _Race:
     race = _Race()
-    warm_up = send_own(testbed, payload_bytes, _WARM_UP_PACKETS)
+    warm_up = send_own(course, payload_bytes, _WARM_UP_PACKETS)
     packets = round(_known(warm_up.packets_per_s) * seconds)
 
     def add(other: str, rate: float) -> None:
@@ -60,16 +60,16 @@ def _run(testbed: Testbed, payload_bytes: int, repetitions: int, seconds: float)
 
     with tempfile.TemporaryDirectory(prefix="fabric-emu-bench-") as folder:
         capture = Path(folder) / "frames.pcap"
-        write_capture(testbed, payload_bytes, capture)
+        write_capture(course, payload_bytes, capture)
         for _ in range(repetitions):
-            race.own.append(send_own(testbed, payload_bytes, packets))
+            race.own.append(send_own(course, payload_bytes, packets))
             if has("iperf3"):
-                rate, lost = send_iperf3(testbed, payload_bytes, seconds)
+                rate, lost = send_iperf3(course, payload_bytes, seconds)
                 add("iperf3 -u", rate)
                 race.iperf3_lost.append(lost)
             if has("tcpreplay"):
-                add("tcpreplay", send_tcpreplay(testbed, capture, packets))
-            add("scapy sendp", send_scapy(testbed, payload_bytes, SCAPY_PACKETS))
+                add("tcpreplay", send_tcpreplay(course, capture, packets))
+            add("scapy sendp", send_scapy(course, payload_bytes, SCAPY_PACKETS))
     return race
 
 

@@ -4,7 +4,7 @@ import sys
 
 from scapy.sendrecv import sendp
 
-from fabric_emu.bench.testbed import frame
+from fabric_emu.bench.course import frame
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT
 
 

@@ -24,9 +24,14 @@ against each other: SONiC has no setting for that. Both spellings of the tables 
 Refused by name:
 
 ==================================  ==========================================================
-past_, future_load_min_, max_value  other than 0: their unit is each chip's own
-current_load_min_, max_value        other than 0: the emulator measures one queue per port
+past_load_min_value,                other than 0: the unit of these ranges is each chip's own
+past_load_max_value,
+future_load_min_value,
+future_load_max_value
+current_load_min_value,             other than 0: the emulator measures one queue per port
+current_load_max_value
 ipv4_enable, ipv6_enable            false: both families are balanced
+algorithm                           other than ewma
 role alternative_path,              all paths of a Clos are primary; with no alternatives,
 alternative_path_members            primary_path_threshold and alternative_path_cost do nothing
 different scaling_factor            all links between switches have one rate

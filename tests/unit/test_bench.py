@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from fabric_emu.bench.__main__ import main
+from fabric_emu.bench.course import middle_rate
 from fabric_emu.bench.table import Row, as_json, figure, print_rows
-from fabric_emu.bench.testbed import middle_rate
 
 
 def rates(ours: tuple[float, ...], theirs: tuple[float, ...], required: float) -> Row:

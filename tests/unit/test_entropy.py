@@ -104,10 +104,12 @@ class ScalarReps:
         self.slots, self.head, self.fresh = [], 0, 0
         self.explore, self.thaw, self.cycle = 0, None, 0
 
-    def choose(self, now):
+    def advance(self, now):
         if self.thaw is not None and now >= self.thaw:
             self.slots, self.head, self.fresh, self.thaw = [], 0, 0, None
             self.explore = self.explore_packets
+
+    def choose(self):
         if self.explore:
             self.explore -= 1
             return DRAWN
@@ -151,7 +153,9 @@ def test_reps_as_one_event_at_a_time(steps, length):
     now, recycled = 0.0, 0
     for wait, rows, acks, timeouts in steps:
         now += wait
-        expected = [scalars[row].choose(now) for row in rows]
+        for scalar in scalars:
+            scalar.advance(now)
+        expected = [scalars[row].choose() for row in rows]
         chosen = policy.choose(column(*rows), now)
         for value, want in zip(chosen.tolist(), expected, strict=True):
             assert want is DRAWN or value == want
@@ -167,14 +171,8 @@ def test_reps_as_one_event_at_a_time(steps, length):
                 scalars[row].put(value)
         policy.on_loss(column(*timeouts), column(*timeouts), now)
         for row in timeouts:
-            # A thaw that is due shows at the next event, whichever it is.
-            if scalars[row].thaw is not None and now >= scalars[row].thaw:
-                scalars[row].choose(now)
-                scalars[row].explore = 4
             scalars[row].timeout(now)
-        assert policy.frozen.tolist() == [
-            scalar.thaw is not None and now < scalar.thaw for scalar in scalars
-        ]
+        assert policy.frozen.tolist() == [scalar.thaw is not None for scalar in scalars]
 
 
 def test_reps_uses_each_returned_value_once_oldest_first():

@@ -28,6 +28,7 @@ class EvSet(PortTable):
     * a trim on the last hop: no change, another path would end in the same queue;
     * a loss: assumed bad, out of use until a probe on it is answered. A spare of the same plane
       takes its place;
+    * a spare that comes into use within a batch is not touched by later events of that batch;
     * never fewer than ``floor`` values of a queue pair are good: what would go below is not
       done, and counted.
 

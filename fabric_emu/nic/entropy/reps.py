@@ -74,10 +74,10 @@ class Reps(PortTable):
 
     def choose(self, rows: Ints, now_s: float) -> Ints:
         """Return (n,) an index for each packet to be sent."""
+        self._thaw(now_s)
         n = len(rows)
         if not n:
             return rows
-        self._thaw(now_s)
         batch = distinct(rows, len(self._head))
         u, count = batch.rows, batch.events
         length = self._ring.shape[1]
@@ -116,9 +116,9 @@ class Reps(PortTable):
 
     def on_loss(self, rows: Ints, index: Ints, now_s: float) -> None:
         """Freeze queue pairs with a timeout, unless they are frozen or explore."""
+        self._thaw(now_s)
         if self._freeze_s is None or not len(rows):
             return
-        self._thaw(now_s)
         rows = np.unique(rows)
         rows = rows[~self._frozen[rows] & (self._explore[rows] == 0)]
         self._frozen[rows] = True

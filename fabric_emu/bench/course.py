@@ -52,7 +52,7 @@ def frame(payload_bytes: int, source_port: int = 0xC000, psn: int = 0) -> Packet
     return write_frame(envelope, qpn=QPN_BASE, psn=psn, payload=payload)
 
 
-class Testbed:
+class Course:
     """The live fabric of a race.
 
     Attributes:
@@ -111,8 +111,8 @@ class ArrivalRate:
     Start and end of a sender do not count: the rate is that of the middle four fifths.
     """
 
-    def __init__(self, testbed: Testbed) -> None:
-        self._testbed = testbed
+    def __init__(self, course: Course) -> None:
+        self._testbed = course
         self._samples: list[tuple[float, int]] = []
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
