@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.jobs import Job, Ran, job_of
+from fabric_emu.measure.series import Sampler, service
 from fabric_emu.measure.summary import SchemeResult, summarise_run
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
@@ -29,7 +30,6 @@ SETTLE_SHARE, STEADY_SHARE = 0.3, 0.95
 """Between these shares of the sending time the service of saturated ports is measured."""
 
 DRAIN_TIMEOUT_S = 3.0
-SEND_GRACE_S = 2.0
 _POLL_S = 0.02
 
 
@@ -82,10 +82,12 @@ def run_scheme(
         tell("start", 0.02)
         with Traffic(plans, fabric.lease.add_process) as traffic:
             with contextlib.closing(Timeline(fabric, scenario.faults)) as timeline:
-                service = _send(fabric, traffic, timeline, job, tell)
+                series = _send(fabric, traffic, timeline, job, tell)
             _drain(fabric, tell)
             reports = traffic.stop()
         tell("collect", 0.97)
+        served = _service(series, fabric, job)
+        served[timeline.ports] = np.nan  # at a rate that is not the link's own
         snapshot = fabric.ports.snapshot()
         limits = fabric.ports.configs["drop_at_bytes"].copy()
         no_route = no_route_drops(fabric)
@@ -100,14 +102,14 @@ def run_scheme(
             snapshot.flow_ports,
             _queue_s(scenario.topology, limits),
             no_route,
-            service,
+            served,
             predicted,
         )
     )
     unpredicted = "its paths change from packet to packet, or with failing links"
     result = summarise_run(record, scheme.name, seed, unpredicted if placement else support.reason)
     result.summary.update(job.figures())
-    return result
+    return replace(result, series=series)
 
 
 def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:
@@ -121,32 +123,30 @@ def _send(
     timeline: Timeline,
     job: Job,
     tell: Callable[[str, float], None],
-) -> NDArray[np.float64]:
-    """Let the hosts send; return each port's service over the steady part, as share of its rate.
-
-    Links that a fault hits are not measured: theirs is NaN.
-    """
-    ports = fabric.ports
-    rates = np.repeat([link.rate_bps for link in fabric.topology.links], 2)
-    begin = end = None
-    duration = job.duration
+) -> dict[str, NDArray[Any]]:
+    """Let the hosts send; return the port counters over time."""
+    sampler = Sampler(fabric.ports.ports)
     traffic.start()
-    while not traffic.wait_sent(min(_POLL_S, max(timeline.next_s() - traffic.elapsed_s(), 0.0))):
+    pause = 0.0
+    while not traffic.wait_sent(pause):
         elapsed = traffic.elapsed_s()
         timeline.advance(elapsed)
-        tell("send", 0.05 + 0.85 * min(elapsed / duration, 1.0))
-        if begin is None and elapsed >= SETTLE_SHARE * duration:
-            begin = (time.monotonic_ns(), ports.ports["departed_bytes"].copy())
-        if begin and end is None and elapsed >= STEADY_SHARE * duration:
-            end = (time.monotonic_ns(), ports.ports["departed_bytes"].copy())
-        if elapsed > duration + job.grace:
+        sampler.sample(elapsed)
+        tell("send", 0.05 + 0.85 * min(max(elapsed / job.duration, 0.0), 1.0))
+        if elapsed > job.duration + job.grace:
             break
-    if begin is None or end is None or not job.steady:
+        pause = min(timeline.next_s(), sampler.next_s()) - elapsed
+        pause = min(max(pause, 0.001), _POLL_S)
+    sampler.sample(traffic.elapsed_s())
+    return sampler.series()
+
+
+def _service(series: dict[str, NDArray[Any]], fabric: Fabric, job: Job) -> NDArray[np.float64]:
+    """Return each port's service over the steady part of a run, as share of its rate."""
+    rates = np.repeat([link.rate_bps for link in fabric.topology.links], 2)
+    if not job.steady:
         return np.full(len(rates), np.nan)
-    seconds = (end[0] - begin[0]) * 1e-9
-    share: NDArray[np.float64] = (end[1] - begin[1]) * 8 / (rates * seconds)
-    share[timeline.ports] = np.nan
-    return share
+    return service(series, rates, SETTLE_SHARE * job.duration, STEADY_SHARE * job.duration)
 
 
 def _drain(fabric: Fabric, tell: Callable[[str, float], None]) -> None:

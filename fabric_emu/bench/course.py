@@ -112,7 +112,7 @@ class ArrivalRate:
     """
 
     def __init__(self, course: Course) -> None:
-        self._testbed = course
+        self._course = course
         self._samples: list[tuple[float, int]] = []
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -132,9 +132,9 @@ class ArrivalRate:
 
     def _watch(self) -> None:
         while not self._done.is_set():
-            self._samples.append((time.monotonic(), self._testbed.arrived()))
+            self._samples.append((time.monotonic(), self._course.arrived()))
             self._done.wait(_SAMPLE_S)
-        self._samples.append((time.monotonic(), self._testbed.arrived()))
+        self._samples.append((time.monotonic(), self._course.arrived()))
 
     def packets_per_s(self) -> float:
         """Return the rate at the destination; NaN if too little arrived to tell."""

@@ -15,9 +15,10 @@ dynamicSampleRate                    measurements per second, 50,000 or more (ag
 dynamicEgressLoadExponent e          the average of the load reaches back over 2^e samples;
                                      2^(e-1) on SAI, which counts from 1
 dynamicQueueExponent                 the same of the queue
-dynamicEgressMin-, MaxThreshold-     range of the load's quality bands in Mb/s of a port scaled
-Bytes                                to 10 Gb/s, so 10,000 is the port's rate
-dynamicQueueMin-, MaxThresholdBytes  range of the queue's quality bands in bytes
+dynamicEgressMinThresholdBytes,      range of the load's quality bands in Mb/s (whatever they are
+dynamicEgressMaxThresholdBytes       called) of a port scaled to 10 Gb/s: 10,000 is its rate
+dynamicQueueMinThresholdBytes,       range of the queue's quality bands in bytes
+dynamicQueueMaxThresholdBytes
 portFlowletConfigs loadWeight,       weights of load and queue in a port's quality, percent
 queueWeight
 ===================================  =========================================================
@@ -34,9 +35,10 @@ Refused by name:
 loadWeight + queueWeight under 100   the rest weighs a measure of the chip's own
 ports with different weights         all ports follow one policy
 primaryPathQualityThreshold,         all paths of a Clos are primary
-alternatePathCost, -Bias
+alternatePathCost, alternatePathBias
 minWidthForArsVirtualGroup,          groups are whole
-maxArsVirtualGroups, -GroupWidth
+maxArsVirtualGroups,
+maxArsVirtualGroupWidth
 dynamicSampleRate over 20,000 and    rate or interval: it may mean either
 under 50,000
 flowletSwitchingEnable false         the agent would not balance

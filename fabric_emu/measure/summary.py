@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,13 @@ class SchemeResult:
         summary: nested, ready for JSON, in SI units.
         flows: columns of one row per queue pair.
         ports: columns of one row per port.
+        series: port counters over time; see ``measure.series``.
     """
 
     summary: dict[str, Any]
     flows: dict[str, list[Any]]
     ports: dict[str, list[Any]]
+    series: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> SchemeResult:

@@ -18,7 +18,7 @@ from fabric_emu.wire.layout import SOURCE_PORT
 pytestmark = pytest.mark.root
 
 _UDP = 34  # behind Ethernet and IPv4
-_ETH_P_IP = 0x0800
+_ETH_P_ALL = 3  # taps for all protocols come before the BPF program that ends RoCE packets
 _SO_RCVBUFFORCE = 33
 
 
@@ -73,8 +73,8 @@ def test_scapy_sends_the_same_frames(course: Course) -> None:
 def _whole_frames(course: Course) -> socket.socket:
     """Open a socket that gets what arrives at the destination, whole."""
     with namespaces.inside(course.fabric.namespace_fds[course.destination.name]):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_IP))
-    wire.bind((INTERFACE, _ETH_P_IP))
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    wire.bind((INTERFACE, _ETH_P_ALL))
     wire.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 23)
     wire.settimeout(10.0)  # long enough on a busy machine; a lost frame fails
     return wire
