@@ -69,7 +69,7 @@ def run_scheme(
     job = job_of(scenario, scheme, seed)
     with Fabric(
         scenario.topology,
-        scheme,
+        job.scheme,
         seed=seed,
         hash_seeds=scenario.hash_seeds_of(scheme),
         queue_pairs=job.queue_pairs,
@@ -114,7 +114,7 @@ def run_scheme(
 
 def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:
     rates = np.repeat([link.rate_bps for link in topology.links], 2)
-    return float((limits * 8 / rates)[limits > 0].min())
+    return float((limits * 8 / rates)[limits > 0].min(initial=np.inf))
 
 
 def _send(

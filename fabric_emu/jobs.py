@@ -49,6 +49,7 @@ class Job(ABC):
     """A workload under a scheme.
 
     Attributes:
+        scheme: the scheme as it runs.
         pairs: every queue pair whose packets the switches count.
         duration: how long the hosts send, at most.
         grace: how much longer to wait for them.
@@ -61,7 +62,7 @@ class Job(ABC):
     steady: bool
 
     def __init__(self, scenario: Scenario, scheme: Scheme, seed: int) -> None:
-        self._scenario, self._scheme, self._seed = scenario, scheme, seed
+        self._scenario, self.scheme, self._seed = scenario, scheme, seed
 
     @property
     @abstractmethod
@@ -153,7 +154,7 @@ class MessageJob(Job):
     grace, steady = 0.0, False
 
     def __init__(self, scenario: Scenario, scheme: Scheme, seed: int) -> None:
-        super().__init__(scenario, scheme, seed)
+        super().__init__(scenario, scheme.with_messages(), seed)
         self._workload = cast(Messages, scenario.workload)
         self._graph = self._workload.graph(scenario.topology, seed)
         self.duration = self._workload.duration

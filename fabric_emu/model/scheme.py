@@ -51,6 +51,11 @@ class Switch(Description):
     """What the switches do.
 
     ``ecmp`` leaves the choice of the next hop to the kernel's multipath hash.
+
+    Fidelity: ``lossless`` stands for priority flow control by having room for all that the NICs'
+    windows let out. A real lossless fabric pauses the ports that feed a full queue: pauses
+    spread backwards, hold up packets for other ports (head-of-line blocking) and may form cycles;
+    none of that happens here.
     """
 
     policy: Literal["ecmp"] = "ecmp"
@@ -62,7 +67,12 @@ class Switch(Description):
         None, description="overrides the scenario's hash_seeds"
     )
     drop_at: Size | None = Field(
-        None, description="queue limit of a port in bytes; 32 full frames when left out"
+        None, description="queue limit of a port in bytes; 10 ms of its rate when left out"
+    )
+    lossless: bool | None = Field(
+        None,
+        description="queues without a limit, deep enough for all windows; left out: where reliable "
+        "connections carry messages",
     )
 
 
@@ -77,6 +87,14 @@ class Scheme(Description):
     def hashed(self) -> bool:
         """True when every queue pair keeps to one path that the hash decides."""
         return self.nic.entropy == "qp" and self.switch.policy == "ecmp"
+
+    def with_messages(self) -> Scheme:
+        """Return the scheme as it is where messages are carried."""
+        if self.switch.lossless is not None:
+            return self
+        lossless = self.nic.transport == "rc" and self.switch.drop_at is None
+        switch = self.switch.model_copy(update={"lossless": lossless})
+        return self.model_copy(update={"switch": switch})
 
     @staticmethod
     def named(name: str) -> Scheme:

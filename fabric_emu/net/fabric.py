@@ -260,6 +260,8 @@ class Fabric:
             limit = self.scheme.switch.drop_at or max(
                 round(link.rate_bps / 8 * DROP_AT_SECONDS), 8 * (self.topology.mtu + 14)
             )
+            if self.scheme.switch.lossless:
+                limit = 0
             # A host's NIC has no limit: its packet ring holds senders back.
             at_host = link.lower.role is Role.HOST
             configs["drop_at_bytes"][link.up_port] = 0 if at_host else limit

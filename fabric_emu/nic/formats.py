@@ -48,6 +48,56 @@ class Frames:
     tails: Bytes
 
 
+class FrameBatch:
+    """Frames of packets in the making, kind by kind.
+
+    Args:
+        packets: what to send.
+        header_length: bytes of a row.
+        fill: what rows hold where nothing is written.
+
+    Attributes:
+        packets: those to send, sorted by kind.
+        groups: kind, first and end in ``packets`` of each kind there is.
+    """
+
+    def __init__(self, packets: Packets, header_length: int, fill: int) -> None:
+        count = np.bincount(packets.kind)
+        kinds = count.nonzero()[0]
+        self._order: NDArray[np.intp] | None = None
+        if len(kinds) > 1:
+            self._order = np.argsort(packets.kind, kind="stable")
+            packets = packets.take(self._order)
+        self.packets = packets
+        end = np.cumsum(count)
+        self.groups: list[tuple[int, int, int]] = [
+            (kind, last - number, last)
+            for kind, number, last in zip(
+                kinds.tolist(), count[kinds].tolist(), end[kinds].tolist(), strict=True
+            )
+        ]
+        n = len(packets)
+        self.rows = np.full((n, header_length), fill, np.uint8)
+        self.lengths = np.empty(n, np.int64)
+        self.tails = np.empty((n, TAIL), np.uint8)
+
+    def put(self, where: slice | Ints, whole: Bytes) -> None:
+        """Take in short frames, (n, length) bytes."""
+        self.rows[where, : whole.shape[1] - TAIL] = whole[:, :-TAIL]
+        self.lengths[where] = whole.shape[1]
+        self.tails[where] = whole[:, -TAIL:]
+
+    def frames(self) -> Frames:
+        """Return the frames, in the packets' own order."""
+        if self._order is None:
+            return Frames(self.rows, self.lengths, self.tails)
+        place = np.empty(len(self._order), np.intp)
+        place[self._order] = np.arange(len(place))
+        return Frames(
+            self.rows.take(place, axis=0), self.lengths[place], self.tails.take(place, axis=0)
+        )
+
+
 class FrameFormat(Protocol):
     """Encodes packets to frames and decodes what arrived.
 
@@ -111,4 +161,5 @@ def existing(bitmap: NDArray[np.uint64], packets: Ints) -> NDArray[np.uint64]:
         bitmap: (n,), the lowest bit first.
         packets: (n,) how many packets there are from the first bit's on.
     """
-    return bitmap & _LOW_BITS[np.clip(packets, 0, 64)]
+    # np.clip costs three times as much on small arrays.
+    return bitmap & _LOW_BITS[np.minimum(np.maximum(packets, 0), 64)]

@@ -171,6 +171,9 @@ class TransmitRing(_Ring):
 _CONGESTED = (105, 12)  # ENOBUFS, ENOMEM
 
 
+_FOUR = np.arange(4)
+
+
 class MixedRing(TransmitRing):
     """A NIC's send queue for full frames and shorter ones, such as acknowledgements, in order."""
 
@@ -185,7 +188,9 @@ class MixedRing(TransmitRing):
         self._length = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:, 0]
         linear = _SEND_DATA + _VNET_LINEAR_OFFSET
         self._linear = self._slots[:, linear : linear + 2].view(np.uint16)[:, 0]
+        self._all_linear = frame_bytes <= _LINEAR_MOST
         self._stray = np.zeros(self.slots, np.int64)
+        self._strays = False
         self._tail = 0
 
     def queued(self) -> int:
@@ -204,26 +209,46 @@ class MixedRing(TransmitRing):
             lengths: (n,) bytes of each frame, ICRC included.
             tails: (n, 4) uint8, the ICRC.
         """
-        n = len(headers)
-        slots = (self._head + np.arange(n)) % self.slots
-        four = np.arange(4)
-        stray = self._stray[slots]
-        if stray.any():
-            # A short frame has left its ICRC where a full one has payload.
-            spoilt = slots[stray > 0]
-            at = self._stray[spoilt][:, None] + four
-            self._frames[spoilt[:, None], at] = self._payload[at - self._header_bytes]
-            self._stray[spoilt] = 0
-        self._frames[slots, : self._header_bytes] = headers
-        end = lengths - 4
-        self._frames[slots[:, None], end[:, None] + four] = tails
-        short = (end >= self._header_bytes) & (lengths < self._frame_bytes)
-        self._stray[slots[short]] = end[short]
-        self._length[slots] = _VNET_HEADER + lengths
-        linear = lengths if self._frame_bytes <= _LINEAR_MOST else self._header_bytes
-        self._linear[slots] = linear
-        self._status[slots] = _SEND_REQUEST
-        self._head = (self._head + n) % self.slots
+        n, start = len(headers), self._head
+        first = min(n, self.slots - start)
+        self._put_span(start, headers[:first], lengths[:first], tails[:first])
+        if n > first:
+            self._put_span(0, headers[first:], lengths[first:], tails[first:])
+        self._head = (start + n) % self.slots
+
+    def _put_span(
+        self,
+        start: int,
+        headers: NDArray[np.uint8],
+        lengths: NDArray[np.int64],
+        tails: NDArray[np.uint8],
+    ) -> None:
+        """Fill neighbouring slots."""
+        span = slice(start, start + len(headers))
+        if self._strays:
+            self._mend(span)
+        self._headers[span] = headers
+        self._length[span] = lengths + _VNET_HEADER
+        self._linear[span] = lengths if self._all_linear else self._header_bytes
+        if (lengths == self._frame_bytes).all():
+            self._icrc[span] = tails
+        else:
+            end = lengths - 4
+            slots = np.arange(span.start, span.stop)
+            self._frames[slots[:, None], end[:, None] + _FOUR] = tails
+            short = (end >= self._header_bytes - 3) & (lengths < self._frame_bytes)
+            # Within the payload: what is before and behind it is written anew each time.
+            last = self._frame_bytes - 8
+            self._stray[slots[short]] = np.clip(end[short], self._header_bytes, last)
+            self._strays |= bool(short.any())
+        self._status[span] = _SEND_REQUEST
+
+    def _mend(self, span: slice) -> None:
+        """Put payload back where a short frame has left its ICRC."""
+        spoilt = np.flatnonzero(self._stray[span]) + span.start
+        at = self._stray[spoilt][:, None] + _FOUR
+        self._frames[spoilt[:, None], at] = self._payload[at - self._header_bytes]
+        self._stray[spoilt] = 0
 
     def close(self) -> None:
         """Give the ring back."""

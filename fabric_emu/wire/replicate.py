@@ -29,21 +29,32 @@ _IPV4_HEADER = 20
 _UDP_HEADER = 8
 
 
-def replicate(frame: bytes, envelopes: Sequence[Envelope]) -> Bytes:
-    """Return (n, length) copies of a whole frame, one in each envelope.
+def heads_of(envelopes: Sequence[Envelope]) -> Bytes:
+    """Return (n, Ethernet to UDP header) bytes of envelopes with nothing in them.
 
     Raises:
-        ValueError: envelopes of different IP versions, or of another than the frame's.
+        ValueError: envelopes of different IP versions.
     """
     distinct = {envelope: place for place, envelope in enumerate(dict.fromkeys(envelopes))}
     heads = [bytes(envelope.frame()) for envelope in distinct]
+    if len({len(head) for head in heads}) != 1:
+        raise ValueError("all envelopes must have one IP version")
+    rows = np.frombuffer(b"".join(heads), np.uint8).reshape(len(heads), -1)
+    return rows[[distinct[envelope] for envelope in envelopes]]
+
+
+def replicate(frame: bytes, heads: Bytes) -> Bytes:
+    """Return (n, length) copies of a whole frame, one under each of (n, bytes) heads.
+
+    Raises:
+        ValueError: the frame has another IP version.
+    """
     udp = IPV4.udp if frame[IP] >> 4 == 4 else IPV6.udp
-    if any(len(head) != udp + _UDP_HEADER for head in heads):
-        raise ValueError("all envelopes must have the IP version of the frame")
-    rows = np.empty((len(envelopes), len(frame)), np.uint8)
+    if heads.shape[1] != udp + _UDP_HEADER:
+        raise ValueError("the envelopes must have the IP version of the frame")
+    rows = np.empty((len(heads), len(frame)), np.uint8)
     rows[:] = np.frombuffer(frame, np.uint8)
-    head = np.frombuffer(b"".join(heads), np.uint8).reshape(len(heads), -1)
-    rows[:, : head.shape[1]] = head[[distinct[envelope] for envelope in envelopes]]
+    rows[:, : heads.shape[1]] = heads
     set_lengths(rows, udp, np.full(len(rows), len(frame)))
     return rows
 
