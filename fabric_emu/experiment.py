@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from fabric_emu.jobs import Job, Ran, job_of
 from fabric_emu.measure.series import Sampler, service
 from fabric_emu.measure.summary import SchemeResult, summarise_run
+from fabric_emu.measure.switching import lateness, summarise_switches
+from fabric_emu.model.scale import data_frame_bytes
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Topology
@@ -25,6 +27,7 @@ from fabric_emu.net.faults import Timeline, no_route_drops
 from fabric_emu.net.selftest import prediction_support
 from fabric_emu.nic.traffic import Traffic
 from fabric_emu.predict.placement import Placement
+from fabric_emu.switch.glb import LATENESS_BIN_S
 
 SETTLE_SHARE, STEADY_SHARE = 0.3, 0.95
 """Between these shares of the sending time the service of saturated ports is measured."""
@@ -73,6 +76,7 @@ def run_scheme(
         seed=seed,
         hash_seeds=scenario.hash_seeds_of(scheme),
         queue_pairs=job.queue_pairs,
+        frame_bytes=data_frame_bytes(scenario.topology, scenario.workload.payload),
     ) as fabric:
         support = prediction_support()
         placement = None
@@ -83,6 +87,7 @@ def run_scheme(
         with Traffic(plans, fabric.lease.add_process) as traffic:
             with contextlib.closing(Timeline(fabric, scenario.faults)) as timeline:
                 series = _send(fabric, traffic, timeline, job, tell)
+            adverts = fabric.adverts.stop() if fabric.adverts else None
             _drain(fabric, tell)
             reports = traffic.stop()
         tell("collect", 0.97)
@@ -91,6 +96,7 @@ def run_scheme(
         snapshot = fabric.ports.snapshot()
         limits = fabric.ports.configs["drop_at_bytes"].copy()
         no_route = no_route_drops(fabric)
+        counters = fabric.switches.totals()
     predicted = None
     if placement and scheme.hashed and not scenario.faults:
         predicted = placement.paths_of(job.pairs)
@@ -109,7 +115,12 @@ def run_scheme(
     unpredicted = "its paths change from packet to packet, or with failing links"
     result = summarise_run(record, scheme.name, seed, unpredicted if placement else support.reason)
     result.summary.update(job.figures())
-    return replace(result, series=series)
+    policy = scheme.switch.policy.kind
+    result.summary["switch"] = summarise_switches(policy, counters, snapshot.ports)
+    if adverts:
+        result.summary["switch"]["adverts_late"] = lateness(adverts.lateness, LATENESS_BIN_S)
+        result.summary["switch"]["adverts_skipped"] = adverts.skipped
+    return replace(result, series=series, messages=job.messages())
 
 
 def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:

@@ -81,6 +81,10 @@ class Job(ABC):
     def figures(self) -> dict[str, Any]:
         """Return what the summary holds beyond the record's figures; after ``record``."""
 
+    def messages(self) -> dict[str, NDArray[Any]]:
+        """Return when every message began and how long it took; after ``record``."""
+        return {}
+
 
 def job_of(scenario: Scenario, scheme: Scheme, seed: int) -> Job:
     """Return a scenario's workload under a scheme as a job."""
@@ -140,7 +144,8 @@ class OpenLoopJob(Job):
             service=ran.service,
             predicted=ran.predicted,
             senders=_senders(ran.reports, sent, scheduled),
-            arrivals=_arrivals(ran.reports, pairs),
+            arrivals=_arrivals(ran.reports, pairs, self.scheme),
+            one_path=self.scheme.hashed,
         )
 
     def figures(self) -> dict[str, Any]:
@@ -163,6 +168,7 @@ class MessageJob(Job):
             self._workload, self._graph, nic.queue_pairs, nic.round_robin == "split"
         )
         self._figures: dict[str, Any] = {}
+        self._messages: dict[str, NDArray[Any]] = {}
 
     @property
     def queue_pairs(self) -> int:
@@ -192,6 +198,7 @@ class MessageJob(Job):
             for name, count in report.counters.items():
                 counters[name] = counters.get(name, 0) + count
         failed = np.any([report.failed for report in reports], axis=0)
+        self._messages = completion.columns()
         self._figures = {
             **completion.summary(),
             "retransmitted": counters.get("retransmitted", 0),
@@ -221,12 +228,17 @@ class MessageJob(Job):
             service=ran.service,
             predicted=ran.predicted,
             senders=_senders(ran.reports, sent, int(sent.sum())),
-            arrivals=_arrivals(ran.reports, 2 * space.queue_pairs),
+            arrivals=_arrivals(ran.reports, 2 * space.queue_pairs, self.scheme),
+            one_path=self.scheme.hashed,
         )
 
     def figures(self) -> dict[str, Any]:
         """Return completion, bandwidth, and what the transports did."""
         return self._figures
+
+    def messages(self) -> dict[str, NDArray[Any]]:
+        """Return when every message and collective began and how long it took."""
+        return self._messages
 
 
 def _first_of(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -253,15 +265,17 @@ def _senders(reports: Sequence[Report], sent: NDArray[np.int64], scheduled: int)
     )
 
 
-def _arrivals(reports: Sequence[Report], pairs: int) -> Arrivals:
+def _arrivals(reports: Sequence[Report], pairs: int, scheme: Scheme) -> Arrivals:
     columns = [report.columns for report in reports if report.columns is not None]
 
     def joined(parts: list[Any], dtype: Any) -> NDArray[Any]:
         return np.concatenate([np.asarray(p).astype(dtype) for p in parts] or [np.empty(0, dtype)])
 
-    pair = joined([c.qpn for c in columns], np.int64) - QPN_BASE
-    ours = joined([c.is_rocev2 for c in columns], bool) & (pair >= 0) & (pair < pairs)
+    pair = joined([c.destination for c in columns], np.int64) - QPN_BASE
+    ours = joined([c.found for c in columns], bool) & (pair >= 0) & (pair < pairs)
     seen = [report for report in reports if report.columns is not None]
+    trimming = scheme.switch.trimming
+    trimmed = np.array(trimming.trimmed_dscps if trimming else (), np.uint8)
     return Arrivals(
         np.where(ours, pair, -1),
         joined([c.psn for c in columns], np.int64),
@@ -270,4 +284,5 @@ def _arrivals(reports: Sequence[Report], pairs: int) -> Arrivals:
         joined([report.lengths for report in seen], np.int64),
         joined([c.send_ns for c in columns], np.int64),
         joined([report.arrival_ns for report in seen], np.int64),
+        np.isin(joined([c.dscp for c in columns], np.uint8), trimmed),
     )

@@ -85,7 +85,7 @@ def send_own(course: Course, payload_bytes: int, packets: int) -> Sent:
         sending, receiving = traffic.stop()
     after = course.fabric.ports.snapshot().ports
     columns = receiving.columns
-    ours = columns is not None and columns.is_rocev2 & (columns.qpn == QPN_BASE)
+    ours = columns is not None and columns.found & (columns.destination == QPN_BASE)
     counts = {
         "ring": int(np.sum(ours)),
         "first port": int((after["enqueued_packets"] - before["enqueued_packets"])[0]),

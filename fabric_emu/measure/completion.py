@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabric_emu.measure.ideal import IdealFabric
 from fabric_emu.model.messages import Floats, Ints, MessageGraph, Occurrences
@@ -44,6 +45,7 @@ class Completion:
     Attributes:
         graph: what was sent.
         occurrences: each collective of each iteration, m of them.
+        start_s: (n,) when each message might start, on the run's clock.
         message_s, message_ideal_s: (n,) NaN for local rows.
         begin_s, collective_s, collective_ideal_s: (m,) start on the run's clock, time it took,
             lower bound.
@@ -53,6 +55,7 @@ class Completion:
 
     graph: MessageGraph
     occurrences: Occurrences
+    start_s: Floats
     message_s: Floats
     message_ideal_s: Floats
     begin_s: Floats
@@ -85,13 +88,43 @@ class Completion:
         sizes = np.array([kind.size_bytes for kind in self.graph.collectives]) * factors
         return float(sizes[self.occurrences.collective].sum()) * 8 / total
 
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return when every message and every collective began and how long it took.
+
+        Keys, a row per message that met the network: ``message`` (row in the graph), ``source``
+        and ``destination`` (host numbers from 0), ``size_bytes``, ``step``, ``iteration``,
+        ``occurrence`` (-1: of no collective), ``start_s``, ``taken_s``, ``ideal_s``. A row per
+        collective of each iteration: ``collective_name``, ``collective_iteration``,
+        ``collective_begin_s``, ``collective_taken_s``, ``collective_ideal_s``.
+        """
+        graph, found = self.graph, self.occurrences
+        wire = np.flatnonzero(~graph.local)
+        names = np.array([kind.name for kind in graph.collectives], np.str_)
+        return {
+            "message": wire,
+            "source": graph.source[wire],
+            "destination": graph.destination[wire],
+            "size_bytes": graph.size_bytes[wire],
+            "step": graph.step[wire],
+            "iteration": graph.iteration[wire],
+            "occurrence": found.of_row[wire],
+            "start_s": self.start_s[wire],
+            "taken_s": self.message_s[wire],
+            "ideal_s": self.message_ideal_s[wire],
+            "collective_name": names[found.collective],
+            "collective_iteration": found.iteration,
+            "collective_begin_s": self.begin_s,
+            "collective_taken_s": self.collective_s,
+            "collective_ideal_s": self.collective_ideal_s,
+        }
+
     def summary(self) -> dict[str, Any]:
         """Return the figures, nested and ready for JSON; SI units, None for what never ends.
 
         Keys: ``completion`` (of collectives: ``p50``, ``p99``, ``max``, ``ideal``, ``over_ideal``,
-        ``count``, ``unfinished``), ``messages`` (the same of messages), ``algbw``, ``busbw``,
-        ``iteration`` (``p50``, ``p99``, ``max``). ``ideal`` is the mean, ``over_ideal`` the
-        largest ratio of a time to its own ideal.
+        ``over_ideal_p50``, ``over_ideal_p99``, ``count``, ``unfinished``), ``messages`` (the same
+        of messages), ``algbw``, ``busbw``, ``iteration`` (``p50``, ``p99``, ``max``). ``ideal`` is
+        the mean, ``over_ideal`` the largest ratio of a time to its own ideal.
         """
         wire = ~self.graph.local
         return {
@@ -133,6 +166,7 @@ def complete(
     return Completion(
         graph=graph,
         occurrences=found,
+        start_s=start_s,
         message_s=np.where(wire, finish_s - start_s, np.nan),
         message_ideal_s=np.where(wire, ideal.message_s(graph), np.nan),
         begin_s=begin,
@@ -187,11 +221,13 @@ def goodput_bps(start_s: Floats, finish_s: Floats, size_bytes: Ints, edges_s: Fl
 
 
 def _figures(taken: Floats, ideal: Floats) -> dict[str, Any]:
-    ratios = taken / ideal
+    ratios = _percentiles(taken / ideal)
     return {
         **_percentiles(taken),
         "ideal": float(ideal.mean()) if len(ideal) else None,
-        "over_ideal": _percentiles(ratios)["max"],
+        "over_ideal": ratios["max"],
+        "over_ideal_p50": ratios["p50"],
+        "over_ideal_p99": ratios["p99"],
         "count": len(taken),
         "unfinished": int(np.isnan(taken).sum()),
     }

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fabric_emu.measure.paths import Conservation, PathCheck
 from fabric_emu.measure.record import Record
 from fabric_emu.measure.reordering import count_inversions
-from fabric_emu.model.topology import PATH_STAMPS, Topology
+from fabric_emu.model.scale import base_rtt_s as base_rtt_s
+from fabric_emu.model.topology import PATH_STAMPS
 
 SERVICE_TOLERANCE = 0.02
 BUSY_LIMIT = 0.9
@@ -62,20 +63,6 @@ class Fidelity:
     def reasons(self) -> list[str]:
         """Why the run is doubtful; empty when it is not."""
         return [check.reason for check in self.checks if not check.ok]
-
-
-def base_rtt_s(topology: Topology, frame_bytes: int) -> float:
-    """Return a round trip's time in an empty fabric, from serialisation alone.
-
-    A full frame there and an acknowledgement, whose time is neglected, back.
-
-    Args:
-        topology: the fabric.
-        frame_bytes: of the frame there.
-    """
-    hosts = 2 * frame_bytes * 8 / topology.host_rate_bps
-    between = 2 * (topology.tiers - 1) * frame_bytes * 8 / topology.link_rate
-    return hosts + between
 
 
 def judge_fidelity(
@@ -213,7 +200,7 @@ def _service(record: Record, offered: NDArray[np.float64]) -> Check:
 def _order(record: Record) -> Check:
     """Packets of one queue pair and path must arrive in the order they were sent."""
     arrivals = record.arrivals
-    data = (arrivals.queue_pair >= 0) & (arrivals.queue_pair < record.data_pairs)
+    data = record.data  # what is left of a trimmed packet overtakes others by right
     if record.closed_loop:
         data &= arrivals.send_ns > 0  # too short a payload has no room for the time
     group = arrivals.queue_pair[data] * (PATH_STAMPS + 1) + arrivals.path_stamp[data]
@@ -224,7 +211,7 @@ def _order(record: Record) -> Check:
         sequence = np.empty(len(order), np.int64)
         sequence[order] = np.arange(len(order))
     # With parallel links a stamp stands for several paths, unless every queue pair keeps to one.
-    comparable = record.topology.links_per_pair == 1 or bool(record.pairs.source_port.all())
+    comparable = record.topology.links_per_pair == 1 or record.one_path
     inversions = count_inversions(group, sequence) if comparable else 0
     return Check(
         "order on one path",

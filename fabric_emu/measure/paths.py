@@ -16,13 +16,18 @@ from fabric_emu.switch.ports import DropReason
 class Conservation:
     """Where every packet went.
 
+    A packet stays one packet when a switch trims it, and each ends in one way: it arrives whole,
+    its headers alone arrive, it is dropped (whole, or as headers later), or it is still queued
+    (likewise). So sent = delivered + trimmed + dropped + queued, exactly. Adverts of switches are
+    no host's packets and count nowhere.
+
     Attributes:
         scheduled: asked for by the workload.
-        sent: handed to the kernel; equals delivered + dropped + trimmed + queued when the run
-            is sound.
-        delivered: read from the receive rings.
+        sent: handed to the kernel.
+        delivered: arrived whole in the receive rings.
         dropped: by reason.
-        trimmed: cut to their headers.
+        trimmed: arrived as headers alone, known by their DSCP; less than what switches have cut
+            by what was dropped or queued after that.
         queued: left in a ring or a port's queue at the end.
         unaccounted: what is missing from the equation; 0 in a sound run.
     """
@@ -40,25 +45,33 @@ def conservation(record: Record) -> Conservation:
     """Account for every packet of a run."""
     senders, ports = record.senders, record.ports
     sent = int(senders.sent.sum())
-    delivered = int(np.count_nonzero(record.arrivals.queue_pair >= 0))
+    delivered = int(np.count_nonzero(record.arrivals.whole))
+    trimmed = int(np.count_nonzero(record.arrivals.known)) - delivered
     by_reason = ports["dropped_packets"].sum(axis=0)
     dropped = {reason.name.lower(): int(by_reason[reason]) for reason in DropReason}
+    del dropped["advert_lost"]
+    dropped["link_down"] -= int(ports["advert_written_off_packets"].sum())
     dropped["no_route"] = record.no_route
     dropped["receive_ring"] = senders.ring_dropped
     dropped = {name: count for name, count in dropped.items() if count}
     link_down = ports["dropped_packets"][:, DropReason.LINK_DOWN]
     waiting = ports["enqueued_packets"] - ports["departed_packets"] - link_down
+    # Adverts among them.
+    waiting -= ports["advert_packets"] - ports["advert_departed_packets"]
+    waiting += ports["advert_written_off_packets"]
     queued = int(waiting.astype(np.int64).sum()) + senders.unsent
-    trimmed = int(ports["trimmed_packets"].sum())
     missing = sent - delivered - sum(dropped.values()) - trimmed - queued
     return Conservation(senders.scheduled, sent, delivered, dropped, trimmed, queued, missing)
 
 
 def delivered_by_path(record: Record) -> NDArray[np.int64]:
     """Return (queue pairs, PATH_STAMPS + 1) packets received by path stamp; 0: within a leaf."""
+    return _by_path(record, record.arrivals.whole)
+
+
+def _by_path(record: Record, counted: NDArray[np.bool_]) -> NDArray[np.int64]:
     arrivals = record.arrivals
-    known = arrivals.queue_pair >= 0
-    index = arrivals.queue_pair[known] * (PATH_STAMPS + 1) + arrivals.path_stamp[known]
+    index = arrivals.queue_pair[counted] * (PATH_STAMPS + 1) + arrivals.path_stamp[counted]
     size = len(record.pairs) * (PATH_STAMPS + 1)
     return np.bincount(index, minlength=size).reshape(-1, PATH_STAMPS + 1)
 
@@ -66,9 +79,9 @@ def delivered_by_path(record: Record) -> NDArray[np.int64]:
 def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
     """Tell whether switches and receivers counted the same packets on every path.
 
-    Packets of a queue pair that a stamping switch sent down a path are those received with its
-    stamp and those dropped after it, which carry some stamp: so no path may show more received
-    than sent, and all together exactly the later drops.
+    Packets of a queue pair that a stamping switch sent down a path are those received, whole or
+    trimmed, with its stamp and those dropped after it, which carry some stamp: so no path may
+    show more received than sent, and all together exactly the later drops.
 
     Args:
         record: the run.
@@ -80,7 +93,7 @@ def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
     sent = np.zeros((len(record.pairs), PATH_STAMPS + 1), np.int64)
     for stamp in np.unique(stamps[first]):
         sent[:, stamp] = passed[:, first & (stamps == stamp)].astype(np.int64).sum(axis=1)
-    received = delivered_by_path(record)
+    received = _by_path(record, record.arrivals.known)
     received[:, 0] = 0
     left = sent - received
     # What no flow is charged with: full rings, queues of dead links, switches without a route.

@@ -21,7 +21,8 @@ class Arrivals:
         source_port: (n,) uint16.
         path_stamp: (n,) uint8.
         frame_bytes: (n,) int64.
-        send_ns, arrival_ns: (n,) int64, CLOCK_REALTIME.
+        send_ns, arrival_ns: (n,) int64, CLOCK_REALTIME; a trimmed packet has no ``send_ns``.
+        trimmed: (n,) bool, only the headers arrived: a switch has cut the packet.
     """
 
     queue_pair: NDArray[np.int64]
@@ -31,6 +32,18 @@ class Arrivals:
     frame_bytes: NDArray[np.int64]
     send_ns: NDArray[np.int64]
     arrival_ns: NDArray[np.int64]
+    trimmed: NDArray[np.bool_]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(n,) bool, of a queue pair of the run."""
+        known: NDArray[np.bool_] = self.queue_pair >= 0
+        return known
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """(n,) bool, of a queue pair of the run and not trimmed: delivered data."""
+        return self.known & ~self.trimmed
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,7 @@ class Record:
         predicted: (queue pairs, hops) ports of the predicted path, -1 at the end; None when the
             scheme is not hashed or predictions are not offered.
         senders, arrivals: what the NICs saw.
+        one_path: whether every queue pair keeps to one path.
     """
 
     topology: Topology
@@ -92,9 +106,15 @@ class Record:
     predicted: NDArray[np.int32] | None
     senders: Senders
     arrivals: Arrivals
+    one_path: bool = True
+
+    @property
+    def data(self) -> NDArray[np.bool_]:
+        """(n,) bool, arrivals of data that came whole."""
+        return self.arrivals.whole & (self.arrivals.queue_pair < self.data_pairs)
 
     def efficiency(self) -> float:
         """Return the packets delivered over those offered; in a closed loop needed over sent."""
         if self.closed_loop:
             return self.needed / max(int(self.senders.sent[: self.data_pairs].sum()), 1)
-        return int(np.count_nonzero(self.arrivals.queue_pair >= 0)) / max(self.needed, 1)
+        return int(np.count_nonzero(self.arrivals.whole)) / max(self.needed, 1)

@@ -141,7 +141,7 @@ def _group(key: IntColumn) -> tuple[Int64Column, Int64Column]:
     return order, starts
 
 
-def _stack_flows(flow: IntColumn, sequence: IntColumn) -> tuple[Int64Column, Int64Column]:
+def stack_flows(flow: IntColumn, sequence: IntColumn) -> tuple[Int64Column, Int64Column]:
     """Return arrivals flow after flow and their numbers, each flow's above those of the last.
 
     No packet of one flow then has a larger number before it in another, so what is defined for
@@ -171,7 +171,7 @@ def count_inversions(group: IntColumn, sequence: IntColumn) -> int:
         group: (n,) any integer per group, in arrival order.
         sequence: (n,) numbers that do not wrap.
     """
-    _, numbers = _stack_flows(group, sequence)
+    _, numbers = stack_flows(group, sequence)
     return int(np.count_nonzero(reordered_mask(numbers)))
 
 
@@ -193,7 +193,7 @@ def reorder_buffer(
     numbers = np.asarray(sequence, np.int64)
     order = np.arange(numbers.size)
     if flow is not None:
-        order, numbers = _stack_flows(flow, numbers)
+        order, numbers = stack_flows(flow, numbers)
     kept = first_copies(numbers)
     order = order[kept]
     payload = np.broadcast_to(np.asarray(payload_bytes, np.int64), np.shape(sequence))[order]
@@ -244,7 +244,7 @@ def summarise(
 
     Source: RFC 4737 sections 3 to 5.
     """
-    order, numbers = _stack_flows(flow, sequence)
+    order, numbers = stack_flows(flow, sequence)
     kept = first_copies(numbers)
     numbers, order = numbers[kept], order[kept]
     arrival = np.asarray(arrival_ns, np.int64)[order]

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.switch.ports import DropReason
+
 SAMPLES = 250
 """How many samples a run gives, to twice as many."""
 
@@ -49,19 +51,25 @@ class Sampler:
         """Return what was sampled.
 
         Keys: ``time_s`` (samples,), seconds after the start; cumulative counters (samples, ports)
-        uint64: ``enqueued_bytes``, ``departed_bytes``, ``dropped_bytes``, ``dropped_packets``,
-        ``marked_packets``, ``trimmed_packets``; and ``depth_bytes`` (samples, ports) int64.
+        uint64: ``offered_bytes`` (asked of the port, before any drop), ``enqueued_bytes``,
+        ``departed_bytes``, ``dropped_bytes``, ``dropped_packets``, ``marked_packets``,
+        ``trimmed_packets``; and ``depth_bytes`` (samples, ports) int64.
         """
         if not self._samples:
             return {"time_s": np.empty(0)}
         table = np.array(self._samples)
+        dropped = table["dropped_bytes"].sum(axis=2)
+        # What a dead link's queue lost had been enqueued before.
+        from_queue = table["dropped_bytes"][:, :, DropReason.LINK_DOWN]
+        gone = table["departed_bytes"] + from_queue
         # Read one after the other while others count: a depth may come out just below nothing.
-        depth = (table["enqueued_bytes"] - table["departed_bytes"]).astype(np.int64)
+        depth = (table["enqueued_bytes"] - gone).astype(np.int64)
         return {
             "time_s": np.array(self._times),
+            "offered_bytes": table["enqueued_bytes"] + dropped - from_queue,
             "enqueued_bytes": table["enqueued_bytes"],
             "departed_bytes": table["departed_bytes"],
-            "dropped_bytes": table["dropped_bytes"].sum(axis=2),
+            "dropped_bytes": dropped,
             "dropped_packets": table["dropped_packets"].sum(axis=2),
             "marked_packets": table["marked_packets"],
             "trimmed_packets": table["trimmed_packets"],

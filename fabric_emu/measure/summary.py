@@ -18,11 +18,12 @@ from fabric_emu.measure.paths import (
     paths_agree,
 )
 from fabric_emu.measure.record import Record
+from fabric_emu.measure.reorder_profile import reorder_profile
 from fabric_emu.measure.reordering import summarise, unwrap_sequence
 from fabric_emu.measure.statistics import percentiles
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.predict.placement import path_name, port_stamps
-from fabric_emu.switch.ports import DropReason
+from fabric_emu.switch.ports import DropReason, offered_bytes
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,17 @@ class SchemeResult:
         flows: columns of one row per queue pair.
         ports: columns of one row per port.
         series: port counters over time; see ``measure.series``.
+        reordering: shares of packets by displacement; see ``measure.reorder_profile``.
+        messages: start and finish of every message and collective; see
+            ``measure.completion.Completion.columns``. Empty for open loops.
     """
 
     summary: dict[str, Any]
     flows: dict[str, list[Any]]
     ports: dict[str, list[Any]]
     series: dict[str, NDArray[Any]] = field(default_factory=dict)
+    reordering: dict[str, NDArray[Any]] = field(default_factory=dict)
+    messages: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> SchemeResult:
@@ -52,7 +58,7 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
     """
     loads = LinkLoads.of(
         record.topology,
-        _offered_bytes(record.ports),
+        offered_bytes(record.ports),
         record.ports["departed_bytes"],
         record.window_s,
     )
@@ -61,32 +67,32 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
     prediction = check_prediction(record) if record.predicted is not None else None
     fidelity = judge_fidelity(record, packets, agree, prediction, loads.offered)
     arrivals = record.arrivals
-    data = (arrivals.queue_pair >= 0) & (arrivals.queue_pair < record.data_pairs)
+    data = record.data
     delay = percentiles((arrivals.arrival_ns - arrivals.send_ns)[data] * 1e-9)
     paths = delivered_by_path(record)
+    pair = arrivals.queue_pair[data]
+    sequence = unwrap_sequence(arrivals.psn[data], flow=pair)
     summary = {
         "name": name,
         "seed": seed,
         "verdict": _verdict(fidelity),
         **summarise_links(record.topology, loads),
         "efficiency": record.efficiency(),
-        "reordering": _reordering(record, data),
+        "reordering": _reordering(record, pair, sequence, arrivals.arrival_ns[data]),
         "delay": {"p50": delay.p50, "p99": delay.p99, "max": delay.max},
         "packets": _without(asdict(packets), "unaccounted"),
         "paths": {"agree": agree, "used": int((paths[:, 1:].sum(axis=0) > 0).sum())},
         "prediction": _prediction(prediction, unpredicted),
         "lag": dict(zip(("p50", "p99", "max"), record.senders.lag_s, strict=True)),
+        "ecn_marked": int(record.ports["marked_packets"].sum()),
+        "trims": int(record.ports["trimmed_packets"].sum()),
     }
     return SchemeResult(
-        summary, _flow_columns(record, prediction, paths), _port_columns(record, loads)
+        summary,
+        _flow_columns(record, prediction, paths),
+        _port_columns(record, loads),
+        reordering=reorder_profile(pair, sequence),
     )
-
-
-def _offered_bytes(ports: NDArray[np.void]) -> NDArray[np.uint64]:
-    # What was dropped with a dead link had been enqueued before.
-    dropped = ports["dropped_bytes"].sum(axis=1) - ports["dropped_bytes"][:, DropReason.LINK_DOWN]
-    offered: NDArray[np.uint64] = ports["enqueued_bytes"] + dropped
-    return offered
 
 
 def _without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
@@ -101,11 +107,13 @@ def _verdict(fidelity: Fidelity) -> dict[str, Any]:
     }
 
 
-def _reordering(record: Record, data: NDArray[np.bool_]) -> dict[str, Any]:
-    arrivals = record.arrivals
-    pair = arrivals.queue_pair[data]
-    sequence = unwrap_sequence(arrivals.psn[data], flow=pair)
-    found = summarise(pair, sequence, arrivals.arrival_ns[data], record.payload_bytes)
+def _reordering(
+    record: Record,
+    pair: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    arrival_ns: NDArray[np.int64],
+) -> dict[str, Any]:
+    found = summarise(pair, sequence, arrival_ns, record.payload_bytes)
     return {
         "ratio": found.ratio,
         "max_extent": found.max_extent,
@@ -148,6 +156,8 @@ def _flow_columns(
         "sent": record.senders.sent.tolist(),
         "delivered": paths.sum(axis=1).tolist(),
         "dropped": dropped.tolist(),
+        "trimmed": record.flow_ports["trimmed_packets"].sum(axis=1).tolist(),
+        "marked": record.flow_ports["marked_packets"].sum(axis=1).tolist(),
     }
     for stamp in np.nonzero(paths.sum(axis=0))[0]:
         columns[f"delivered_bytes_path_{stamp}"] = (paths[:, stamp] * record.payload_bytes).tolist()
@@ -174,5 +184,6 @@ def _port_columns(record: Record, loads: LinkLoads) -> dict[str, list[Any]]:
         columns[name] = ports[name].tolist()
     for reason in DropReason:
         columns[f"dropped_{reason.name.lower()}"] = ports["dropped_packets"][:, reason].tolist()
-    columns["high_water_bytes"] = ports["high_water_bytes"].tolist()
+    for name in ("high_water_bytes", "marked_packets", "trimmed_packets", "advert_bytes"):
+        columns[name] = ports[name].tolist()
     return columns

@@ -9,6 +9,14 @@ from pydantic import Field
 
 from fabric_emu.errors import ScenarioError
 from fabric_emu.model.fields import Description, Duration, Size
+from fabric_emu.model.policies import Dlb, Ecmp, Glb, Policy, SwitchSpray
+from fabric_emu.model.queueing import (
+    CONTROL_DSCP,
+    DATA_DSCP,
+    TRIMMABLE_DSCP,
+    EcnField,
+    TrimmingField,
+)
 
 QUEUE_PAIRS_MAX = 256
 
@@ -19,22 +27,30 @@ class Nic(Description):
     ``qp``: one source port per queue pair, the same for its life; with several queue pairs a
     flow's messages or packets go round robin over them. ``random``: a fresh random entropy value
     for every packet. ``even``: entropy values chosen beforehand with the switches' own hash so
-    that every path gets the same number, used in a shuffled rotation.
+    that every path gets the same number, used in a shuffled rotation. ``reps``: values whose
+    packets were acknowledged unmarked are used again, others are drawn at random; ``oblivious``:
+    round robin over all values in an order of its own (both only where a transport learns; an
+    open loop draws at random).
 
     Fidelity: a real MRC NIC learns from ECN, trims and losses which entropy values to leave out;
     in an open loop nothing is learnt.
     Source: OCP MRC 1.0 (entropy value modes GENERATED and EXPLICIT), UE specification 1.0.
     """
 
-    entropy: Literal["qp", "random", "even"] = "qp"
+    entropy: Literal["qp", "random", "even", "reps", "oblivious"] = "qp"
     queue_pairs: int = Field(1, ge=1, le=QUEUE_PAIRS_MAX, description="queue pairs of each flow")
     round_robin: Literal["message", "packet", "split"] = Field(
         "message",
         description="what goes round robin over a flow's queue pairs; split: every message is cut "
         "over all of them (in an open loop, as packet)",
     )
-    transport: Literal["rc", "mrc"] = Field(
-        "rc", description="of messages: RoCEv2's reliable connection or MRC; open loops have none"
+    transport: Literal["rc", "mrc", "uet"] = Field(
+        "rc",
+        description="of messages: RoCEv2's reliable connection, MRC, or Ultra Ethernet; open loops "
+        "have none",
+    )
+    credits: bool = Field(
+        True, description="uet: receivers grant credit (RCCC); else windows rule (NSCC)"
     )
     ack_every: int = Field(1, ge=1, le=64, description="packets per acknowledgement")
     window: int = Field(32, ge=1, le=4096, description="rc: unacknowledged packets, at most")
@@ -45,12 +61,16 @@ class Nic(Description):
         7, ge=0, le=100, description="timeouts in a row after which a queue pair fails"
     )
     entropy_values: int = Field(256, ge=1, le=4096, description="even: values of each flow")
+    ecn: bool = Field(True, description="packets say that they understand ECN: switches may mark")
+    trimmable: bool = Field(
+        False, description="packets carry a DSCP that lets switches trim them instead of dropping"
+    )
 
 
 class Switch(Description):
-    """What the switches do.
+    """What the switches do: how they choose among equal next hops, and what with a long queue.
 
-    ``ecmp`` leaves the choice of the next hop to the kernel's multipath hash.
+    A policy left to itself falls back to the kernel's multipath hash for what it does not know.
 
     Fidelity: ``lossless`` stands for priority flow control by having room for all that the NICs'
     windows let out. A real lossless fabric pauses the ports that feed a full queue: pauses
@@ -58,7 +78,7 @@ class Switch(Description):
     none of that happens here.
     """
 
-    policy: Literal["ecmp"] = "ecmp"
+    policy: Policy = Field(Ecmp(), description="ecmp, dlb, glb or switch-spray")
     hash_policy: Literal[0, 1, 2, 3] = Field(
         1, description="fib_multipath_hash_policy: 0 addresses, 1 five-tuple, 3 chosen fields"
     )
@@ -67,13 +87,23 @@ class Switch(Description):
         None, description="overrides the scenario's hash_seeds"
     )
     drop_at: Size | None = Field(
-        None, description="queue limit of a port in bytes; 10 ms of its rate when left out"
+        None,
+        description="queue limit of a port in bytes; 10 ms of its rate when left out, 8 full "
+        "frames or, with trimming, twice its threshold at least",
     )
     lossless: bool | None = Field(
         None,
         description="queues without a limit, deep enough for all windows; left out: where reliable "
         "connections carry messages",
     )
+    ecn: EcnField = Field(None, description="marking; true for defaults")
+    trimming: TrimmingField = Field(None, description="trimming; true for defaults")
+
+    @property
+    def control_dscps(self) -> tuple[int, ...]:
+        """DSCPs of packets that belong in the control class."""
+        trimmed = self.trimming.trimmed_dscps if self.trimming else ()
+        return (CONTROL_DSCP, *trimmed)
 
 
 class Scheme(Description):
@@ -86,7 +116,14 @@ class Scheme(Description):
     @property
     def hashed(self) -> bool:
         """True when every queue pair keeps to one path that the hash decides."""
-        return self.nic.entropy == "qp" and self.switch.policy == "ecmp"
+        return self.nic.entropy == "qp" and isinstance(self.switch.policy, Ecmp)
+
+    @property
+    def data_dscp(self) -> int:
+        """DSCP of the hosts' data packets."""
+        if not self.nic.trimmable:
+            return DATA_DSCP
+        return self.switch.trimming.trimmable[0] if self.switch.trimming else TRIMMABLE_DSCP
 
     def with_messages(self) -> Scheme:
         """Return the scheme as it is where messages are carried."""
@@ -100,14 +137,17 @@ class Scheme(Description):
     def named(name: str) -> Scheme:
         """Return a scheme by its well-known name.
 
-        ``ecmp``, ``ecmp-4qp`` (any number of queue pairs), ``mrc`` (even spraying) and
-        ``mrc-random`` (a random entropy value per packet).
+        ``ecmp``, ``ecmp-4qp`` (any number of queue pairs); ``dlb`` (flowlets by quality),
+        ``dlb-packet`` (each packet by quality), ``glb``; ``switch-spray`` (each packet at random),
+        ``switch-spray-rr`` (in turn); ``mrc`` (even spraying by the NIC) and ``mrc-random`` (a
+        random entropy value per packet).
 
         Raises:
             ScenarioError: no scheme has this name.
         """
         if name in _NAMED:
-            return Scheme(name=name, nic=_NAMED[name])
+            nic, switch = _NAMED[name]
+            return Scheme(name=name, nic=nic, switch=switch)
         match = re.fullmatch(r"ecmp-(\d{1,3})qp", name)
         if match and 1 <= int(match[1]) <= QUEUE_PAIRS_MAX:
             return Scheme(name=name, nic=Nic(queue_pairs=int(match[1])))
@@ -120,7 +160,12 @@ class Scheme(Description):
 
 
 _NAMED = {
-    "ecmp": Nic(),
-    "mrc": Nic(entropy="even", transport="mrc"),
-    "mrc-random": Nic(entropy="random", transport="mrc"),
+    "ecmp": (Nic(), Switch()),
+    "dlb": (Nic(), Switch(policy=Dlb())),
+    "dlb-packet": (Nic(), Switch(policy=Dlb(mode="per-packet-quality"))),
+    "glb": (Nic(), Switch(policy=Glb())),
+    "switch-spray": (Nic(), Switch(policy=SwitchSpray())),
+    "switch-spray-rr": (Nic(), Switch(policy=SwitchSpray(order="round-robin"))),
+    "mrc": (Nic(entropy="even", transport="mrc"), Switch()),
+    "mrc-random": (Nic(entropy="random", transport="mrc"), Switch()),
 }

@@ -20,19 +20,16 @@ from fabric_emu.net.faults import LiveLink
 from fabric_emu.net.netlink import NetlinkSocket
 from fabric_emu.net.registry import IFINDEX_BLOCK, Lease
 from fabric_emu.net.routing import Routing
+from fabric_emu.switch.adverts import AdvertSender, advert_plan
+from fabric_emu.switch.policies import SwitchPlan
 from fabric_emu.switch.ports import PortConstants, PortTable
+from fabric_emu.switch.switches import SwitchTable
 
 if TYPE_CHECKING:
     from fabric_emu.net.nodes import FabricNet
 
 QUEUE_PACKETS = 20_000
 """Packets a shaper may hold: far more than ``drop_at``, so that the port's limit rules."""
-
-DROP_AT_SECONDS = 0.010
-"""Default queue limit of a switch port, as time at its rate."""
-
-CONTROL_DSCP = 48
-"""DSCP of control packets (acknowledgements, trimmed headers): class selector 6."""
 
 
 class Fabric:
@@ -46,9 +43,13 @@ class Fabric:
         queue_pairs: how many queue pairs get per-port counters; their numbers start at
             ``QPN_BASE``.
         shaped: False leaves the shapers out: links carry what the processors can.
+        frame_bytes: largest frame that the hosts will send, which thresholds left out follow from;
+            one that fills the MTU when left out.
 
     Attributes:
         ports: the port table, live.
+        plan: what the switches do, in numbers.
+        adverts: who sends the adverts of global load balancing; None under other policies.
         namespace_fds: file descriptor of each node's namespace.
         hash_seeds_set: whether this kernel took the hash seeds.
 
@@ -65,6 +66,7 @@ class Fabric:
         hash_seeds: Literal["per-switch", "same"] | None = None,
         queue_pairs: int = 1024,
         shaped: bool = True,
+        frame_bytes: int | None = None,
     ) -> None:
         self.topology = topology
         self.scheme = scheme or Scheme.named("ecmp")
@@ -74,6 +76,8 @@ class Fabric:
         self.shaped = shaped
         self.namespace_fds: dict[str, int] = {}
         self.hash_seeds_set = namespaces.has_sysctl(_SEED)
+        self.plan = SwitchPlan.of(topology, self.scheme.switch, frame_bytes)
+        self.adverts: AdvertSender | None = None
         self.ports: PortTable
         self.lease: Lease
         self._stack = contextlib.ExitStack()
@@ -137,13 +141,14 @@ class Fabric:
                 port_count=2 * len(topology.links),
                 flow_count=self.queue_pairs,
                 qpn_base=QPN_BASE,
-                control_dscp=CONTROL_DSCP,
                 control_classid=shaping.CONTROL_CLASS,
                 data_classid=shaping.DATA_CLASS,
-            )
+                **self.plan.constants,
+            ),
+            self.plan.sizes,
         )
         self._stack.callback(self.ports.close)
-        self._configure_ports()
+        self.plan.apply(self.ports)
         check()
 
         sockets: dict[str, NetlinkSocket] = {}
@@ -161,6 +166,14 @@ class Fabric:
                 routing.routes(node)
                 sockets[node.name].flush()
                 check()
+        if self.plan.balancing.glb_interval_s:
+            self._send_adverts()
+
+    def _send_adverts(self) -> None:
+        plan = advert_plan(self.plan, self.ports, self.namespace)
+        if plan.senders:
+            self.adverts = AdvertSender(plan, self.lease.add_process)
+            self._stack.callback(self.adverts.close)
 
     def _make_namespaces(
         self,
@@ -238,13 +251,17 @@ class Fabric:
         for name, own in ends.items():
             sock = sockets[name]
             for link, interface, port in own:
-                at_host = topology.nodes[name].role is Role.HOST
-                ingress = programs["host_ingress" if at_host else "port_ingress"]
+                ingress = programs[self._ingress_program(topology.nodes[name])]
                 if self.shaped:
                     shaping.shape(sock, base + port, link.rate_bps, frame, interface)
                 shaping.attach(sock, base + port, ingress, programs["port_egress"], interface)
                 links.set_up(sock, base + port, interface)
             sock.flush()
+
+    def _ingress_program(self, node: Node) -> str:
+        if node.role is Role.HOST:
+            return "host_ingress"
+        return "switch_ingress" if node in self.plan.switches else "port_ingress"
 
     def _ends(self) -> dict[str, list[tuple[Link, str, int]]]:
         """Return each node's link ends as (link, interface name, port)."""
@@ -254,21 +271,12 @@ class Fabric:
             found[link.upper.name].append((link, link.upper_interface, link.down_port))
         return found
 
-    def _configure_ports(self) -> None:
-        configs = self.ports.configs
-        for link in self.topology.links:
-            limit = self.scheme.switch.drop_at or max(
-                round(link.rate_bps / 8 * DROP_AT_SECONDS), 8 * (self.topology.mtu + 14)
-            )
-            if self.scheme.switch.lossless:
-                limit = 0
-            # A host's NIC has no limit: its packet ring holds senders back.
-            at_host = link.lower.role is Role.HOST
-            configs["drop_at_bytes"][link.up_port] = 0 if at_host else limit
-            configs["drop_at_bytes"][link.down_port] = limit
-            configs["path_stamp"][link.down_port] = self.topology.path_stamp(link.upper)
-
     # Use.
+
+    @property
+    def switches(self) -> SwitchTable:
+        """What the switches do and have done, live: those that choose next hops themselves."""
+        return self.ports.switches
 
     def namespace(self, node: str) -> str:
         """Return the name of a node's namespace, as ``ip netns`` lists it."""

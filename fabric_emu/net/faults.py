@@ -138,6 +138,9 @@ class LiveLink:
         fabric, link = self._fabric, self.link
         base = fabric.lease.ifindex_base
         ends = ((link.lower, link.up_port), (link.upper, link.down_port))
+        dead = fabric.ports.configs["dead"]  # no policy of a switch chooses such a port
+        if not up:
+            dead[[port for _, port in ends]] = 1
         with contextlib.ExitStack() as stack:
             sockets = {}
             for node, port in ends:
@@ -151,7 +154,9 @@ class LiveLink:
                 for node, _ in ends:
                     routing.routes(node)
                     sockets[node.name].flush()
-        if not up:
+        if up:
+            dead[[port for _, port in ends]] = 0
+        else:
             for _, port in ends:
                 fabric.ports.write_off(port)
 

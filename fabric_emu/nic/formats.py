@@ -47,6 +47,19 @@ class Frames:
     lengths: Ints
     tails: Bytes
 
+    def assemble(self, payload: Bytes) -> list[bytes]:
+        """Return whole frames, as the slots of a transmit ring hold them.
+
+        Args:
+            payload: of their format.
+        """
+        slot = np.concatenate([np.zeros(self.rows.shape[1], np.uint8), payload])
+        frames = []
+        for row, length, tail in zip(self.rows, self.lengths.tolist(), self.tails, strict=True):
+            slot[: len(row)] = row
+            frames.append(slot[: length - TAIL].tobytes() + tail.tobytes())
+        return frames
+
 
 class FrameBatch:
     """Frames of packets in the making, kind by kind.

@@ -7,12 +7,13 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.measure.fidelity import base_rtt_s
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT, QPN_BASE, SOURCE_PORTS, QueuePairs
+from fabric_emu.model.queueing import CONTROL_DSCP
+from fabric_emu.model.scale import base_rtt_s
 from fabric_emu.model.topology import Node, mac_address
-from fabric_emu.net.fabric import CONTROL_DSCP, Fabric
+from fabric_emu.net.fabric import Fabric
 from fabric_emu.nic.frames import Ends, RoceFrames
 from fabric_emu.nic.messenger import MessagePlan
 from fabric_emu.nic.plan import PAYLOAD_BYTE
@@ -130,6 +131,9 @@ class MessagePlanner:
         rtt = base_rtt_s(fabric.topology, self._workload.payload + _FRAME_OVERHEAD) + TURNAROUND_S
         return TransportRecipe(
             kind=nic.transport,
+            entropy=nic.entropy,
+            credits=nic.credits,
+            frame_bytes=self._workload.payload + _FRAME_OVERHEAD,
             source_port=self._ports,
             base_rtt_s=rtt,
             line_rate_bps=fabric.topology.host_rate_bps,

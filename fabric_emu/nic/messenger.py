@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
-from fabric_emu.nic.frames import RoceFrames
+from fabric_emu.nic.formats import FrameFormat
 from fabric_emu.nic.ring import MixedRing, Received
 from fabric_emu.nic.transport.packets import Kind
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.nic.worker import LAG_BIN_S, Port, Report, open_receive_ring, open_transmit_ring
-from fabric_emu.wire.decode import decode
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class MessagePlan:
     total_hosts: int
     graph: MessageGraph
     space: PacketSpace
-    frames: RoceFrames
+    frames: FrameFormat
     transport: TransportRecipe
     queue_frames: int
     transmit_slots: int
@@ -135,8 +134,9 @@ class Messenger:
         if arrived:
             whole = arrived[0] if len(arrived) == 1 else _joined(arrived)
             self._received.append(whole)
-            columns = decode(whole.headers, whole.lengths)
-            packets = plan.frames.decode(columns, plan.trimmed_dscp, plan.last_hop_dscp)
+            packets = plan.frames.received(
+                whole.headers, whole.lengths, plan.trimmed_dscp, plan.last_hop_dscp
+            )
             transport.receive(packets, now)
             late = np.clip((time.time_ns() - whole.arrival_ns) * (1e-9 / LAG_BIN_S), 0, None)
             bins = np.minimum(late.astype(np.int64), len(self.report.lag) - 1)
@@ -178,7 +178,7 @@ class Messenger:
         report.failed = self._transport.failed
         if self._received:
             whole = _joined(self._received)
-            report.columns = decode(whole.headers, whole.lengths)
+            report.columns = self._plan.frames.columns(whole.headers, whole.lengths)
             report.lengths, report.arrival_ns = whole.lengths, whole.arrival_ns
         return report
 

@@ -16,7 +16,7 @@ from fabric_emu.nic.schedule import Schedule
 from fabric_emu.nic.worker import Plan, Port, Stream
 from fabric_emu.predict.entropy import rotations
 from fabric_emu.predict.placement import Placement
-from fabric_emu.wire.rocev2 import Envelope, write_frame
+from fabric_emu.wire.rocev2 import ECT0, Envelope, write_frame
 from fabric_emu.wire.template import FrameTemplates
 
 TRANSMIT_SLOTS = 256
@@ -148,6 +148,8 @@ class Planner:
             source=str(of(flow.source, flow.plane)),
             destination=str(of(flow.destination, flow.plane)),
             source_port=int(self._pairs.source_port[row]),
+            dscp=self._fabric.scheme.data_dscp,
+            ecn=ECT0 if self._nic.ecn else 0,
         )
         payload = bytes(8) + PAYLOAD_BYTE * (self._workload.payload - 8)
         return write_frame(envelope, qpn=QPN_BASE + row, psn=0, payload=payload)

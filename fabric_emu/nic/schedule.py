@@ -40,7 +40,7 @@ class Schedule:
     total: Ints
     queue_pair: Ints
     source_port: NDArray[np.uint16]
-    entropy: Literal["qp", "random", "even"]
+    entropy: Literal["qp", "random", "even", "reps", "oblivious"]
     burst: int
     seed: int
 
@@ -67,7 +67,7 @@ class Schedule:
         self, flow: Ints, k: Ints, which: Ints, draw: np.random.Generator
     ) -> NDArray[np.uint16]:
         """Return (n,) UDP source ports."""
-        if self.entropy == "random":
+        if self.entropy in ("random", "reps", "oblivious"):  # nothing is learnt in an open loop
             return draw.integers(
                 FIRST_SOURCE_PORT, FIRST_SOURCE_PORT + SOURCE_PORTS, len(k), np.uint16
             )

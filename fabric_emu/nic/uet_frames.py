@@ -34,6 +34,7 @@ from fabric_emu.wire.uet import (
 )
 from fabric_emu.wire.uet_decode import UetColumns, decode_uet
 from fabric_emu.wire.uet_layout import (
+    ACK_REQUEST,
     ANSWER,
     ANSWER_ENTROPY,
     CREDIT_MASK,
@@ -51,6 +52,9 @@ from fabric_emu.wire.uet_layout import (
     UET_PORT,
     ControlType,
     NackCode,
+    NextHeader,
+    PdsType,
+    prologue,
 )
 
 MOST_QUEUE_PAIRS = 1 << 15
@@ -60,7 +64,23 @@ MOST_PACKETS = 1 << 23
 """Of a queue pair: credit is counted in 24 bits, and packets sent again need credit again."""
 
 _FARTHEST = 1 << 15
-_CONTROL = (Kind.SACK, Kind.TRIM_NACK, Kind.CREDIT, Kind.PROBE, Kind.PROBE_ACK)
+
+# From the UDP header.
+_FIELDS = {
+    "source_port": (SOURCE_PORT, ">u2"),
+    "prologue": (PROLOGUE, ">u2"),
+    "offset": (PSN_OFFSET, ">u2"),
+    "psn": (PSN, ">u4"),
+    "credit": (CREDIT_TARGET, ">u4"),
+    "bitmap": (SACK_BITMAP, ">u8"),
+    "message": (REQUEST, ">u4"),
+    "message_offset": (REQUEST + 4, ">u4"),
+    "message_length": (REQUEST + 8, ">u4"),
+    "send_ns": (SEND_TIME, ">u8"),
+    "sack_entropy": (ANSWER["ACK_CC"] + ANSWER_ENTROPY, ">u2"),
+    "nack_entropy": (ANSWER["NACK"] + ANSWER_ENTROPY, ">u2"),
+    "ack_entropy": (ANSWER["ACK"] + ANSWER_ENTROPY, ">u2"),
+}
 
 
 class UetFrames:
@@ -107,10 +127,8 @@ class UetFrames:
         ]
         self._data = self._frames(Kind.DATA, data, rows, there)
         self._control = {
-            kind: self._frames(
-                kind, _layers(kind), rows, there if kind == Kind.PROBE else back
-            )
-            for kind in _CONTROL
+            kind: self._frames(kind, layers, rows, there if kind == Kind.PROBE else back)
+            for kind, layers in _control_layers().items()
         }
 
     def _frames(self, kind: Kind, layers: list[Packet], rows: Ints, heads: Bytes) -> PatchedFrames:
@@ -121,7 +139,6 @@ class UetFrames:
         column(frames, self._udp + SOURCE_PDC, ">u2")[:] = source
         column(frames, self._udp + DESTINATION_PDC, ">u2")[:] = destination
         kept = self.header_length if kind == Kind.DATA else None
-        flags = int(column(frames[:1], self._udp + PROLOGUE, ">u2")[0])
         fields = {
             name: Field(self._udp + offset, dtype) for name, (offset, dtype) in _FIELDS.items()
         }
@@ -134,8 +151,130 @@ class UetFrames:
             some = Packets(batch.packets.rows[start:end])
             local = self._local[some.queue_pair]
             if kind == Kind.DATA:
-                self._encode_data(some, slice(start, end), local, now_ns, batch)
+                self._encode_data(some, start, local, now_ns, batch)
             else:
-                values = self._values(Kind(kind), some)
+                values = _VALUES[kind](some)
                 batch.put(slice(start, end), self._control[Kind(kind)].build(local, **values))
         return batch.frames()
+
+    def _encode_data(
+        self, data: Packets, start: int, local: Ints, now_ns: int, batch: FrameBatch
+    ) -> None:
+        space = self._space
+        flat = space.flat(data.queue_pair, data.psn)
+        part, rank, place = self._places.of(flat)
+        message = space.part_message[part] & 0xFFFF
+        built = self._data.build(
+            local,
+            source_port=data.entropy,
+            prologue=_REQUEST_PROLOGUE | data.retransmission * RETRANSMITTED,
+            psn=data.psn,
+            credit=data.value & CREDIT_MASK,
+            message=_WRITE | place << 16 | message,
+            message_offset=rank * space.payload & 0xFFFFFFFF,
+            send_ns=now_ns,
+        )
+        where = slice(start, start + len(data))
+        batch.rows[where] = built
+        batch.lengths[where] = self.length
+        batch.tails[where] = self._fill
+        size = space.size_bytes[flat]
+        short = (size != space.payload).nonzero()[0]
+        if len(short):
+            self._shorten(batch, start + short, size[short])
+
+    def _shorten(self, batch: FrameBatch, where: Ints, size: NDArray[np.int32]) -> None:
+        """Turn full data frames into frames with these bytes of payload."""
+        lengths = self._udp + SEND_TIME + _padded(size)
+        rows = batch.rows[where]
+        set_lengths(rows, self._udp, lengths)
+        column(rows, self._udp + REQUEST + 8, ">u4")[:] = size
+        batch.rows[where] = rows
+        batch.lengths[where] = lengths
+        # The last four bytes of the shortest are in the row.
+        within = (lengths < self.header_length + TAIL).nonzero()[0]
+        at = lengths[within][:, np.newaxis] + np.arange(-TAIL, 0)
+        batch.tails[where[within]] = rows[within[:, np.newaxis], at]
+
+    def columns(self, headers: Bytes, lengths: NDArray[np.integer]) -> UetColumns:
+        """Return the header fields of received frames."""
+        return decode_uet(headers, lengths)
+
+    def received(
+        self, headers: Bytes, lengths: NDArray[np.integer], trimmed_dscp: int, last_hop_dscp: int
+    ) -> Packets:
+        """Return the packets of received frames, without those of no queue pair of the run."""
+        return self.decode(decode_uet(headers, lengths), trimmed_dscp, last_hop_dscp)
+
+    def decode(self, columns: UetColumns, trimmed_dscp: int, last_hop_dscp: int) -> Packets:
+        """Return the packets of decoded headers, as ``received`` does."""
+        return self._reader.read(columns, trimmed_dscp, last_hop_dscp)
+
+
+def _padded(size: Any) -> Any:
+    """Round sizes up to four bytes."""
+    return (size + 3) // 4 * 4
+
+
+def _control_layers() -> dict[Kind, list[Packet]]:
+    """Return the headers behind UDP of control packets."""
+    return {
+        Kind.SACK: [PdsAckCc(sack_psn_offset=1), SesResponse()],
+        Kind.TRIM_NACK: [PdsNack(), SesResponse()],
+        Kind.CREDIT: [PdsControl(control_type=int(ControlType.CREDIT))],
+        Kind.PROBE: [PdsControl(control_type=int(ControlType.PROBE))],
+        Kind.PROBE_ACK: [PdsAck(probe=1), SesResponse()],
+    }
+
+
+_WRITE = 1 << 24
+_REQUEST_PROLOGUE = prologue(PdsType.RUD_CC_REQ, NextHeader.STUB_REQUEST, ACK_REQUEST)
+_SACK_PROLOGUE = prologue(PdsType.ACK_CC, NextHeader.STUB_RESPONSE)
+_NACK_PROLOGUE = prologue(PdsType.NACK, NextHeader.STUB_RESPONSE)
+
+
+def _sack_values(packets: Packets) -> dict[str, Any]:
+    cumulative = packets.psn - 1
+    offset = packets.echo_psn - cumulative
+    # A number too far away for 16 bits: answer the cumulative one, which has arrived too.
+    offset[(offset < -_FARTHEST) | (offset >= _FARTHEST)] = 0
+    return {
+        "source_port": packets.entropy,
+        "prologue": _SACK_PROLOGUE | packets.echo_marked * MARKED,
+        "offset": offset & 0xFFFF,
+        "psn": cumulative & 0xFFFFFFFF,
+        "bitmap": packets.bitmap,
+        "sack_entropy": packets.echo,
+    }
+
+
+def _nack_values(packets: Packets) -> dict[str, Any]:
+    code = np.where(packets.last_hop, NackCode.TRIMMED_LAST_HOP, NackCode.TRIMMED)
+    return {
+        "source_port": packets.entropy,
+        "prologue": _NACK_PROLOGUE | packets.echo_marked * MARKED,
+        "offset": code << 8,
+        "psn": packets.echo_psn,
+        "nack_entropy": packets.echo,
+    }
+
+
+def _credit_values(packets: Packets) -> dict[str, Any]:
+    return {"source_port": packets.entropy, "credit": packets.value & CREDIT_MASK}
+
+
+def _probe_values(packets: Packets) -> dict[str, Any]:
+    return {"source_port": packets.entropy, "offset": packets.echo, "psn": packets.psn}
+
+
+def _probe_ack_values(packets: Packets) -> dict[str, Any]:
+    return _probe_values(packets) | {"ack_entropy": packets.echo}
+
+
+_VALUES = {
+    int(Kind.SACK): _sack_values,
+    int(Kind.TRIM_NACK): _nack_values,
+    int(Kind.CREDIT): _credit_values,
+    int(Kind.PROBE): _probe_values,
+    int(Kind.PROBE_ACK): _probe_ack_values,
+}

@@ -24,8 +24,9 @@ from fabric_emu.errors import FabricError
 from fabric_emu.net import namespaces
 from fabric_emu.nic.ring import Received, ReceiveRing, TransmitRing
 from fabric_emu.nic.schedule import Schedule
-from fabric_emu.wire.decode import HeaderColumns, decode
+from fabric_emu.wire.decode import decode
 from fabric_emu.wire.template import FrameTemplates
+from fabric_emu.wire.udp import UdpColumns
 
 LAG_BIN_S = 1e-4
 _LAG_BINS = 20_000
@@ -105,7 +106,7 @@ class Report:
 
     sent: list[NDArray[np.int64]] = field(default_factory=list)
     unsent: int = 0
-    columns: HeaderColumns | None = None
+    columns: UdpColumns | None = None
     lengths: NDArray[np.uint32] | None = None
     arrival_ns: NDArray[np.int64] | None = None
     receiver: NDArray[np.int32] | None = None

@@ -5,8 +5,6 @@ Reading and writing them costs no system call: the columns are the kernel's own 
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import time
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -16,11 +14,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fabric_emu.errors import ProgramRejected
 from fabric_emu.switch.build import build
+from fabric_emu.switch.columns import MapColumns, Records, read_only
 from fabric_emu.switch.loader import BpfObject
-
-Records = npt.NDArray[np.void]
+from fabric_emu.switch.switches import SwitchSizes, SwitchTable
 
 
 class DropReason(IntEnum):
@@ -31,6 +28,7 @@ class DropReason(IntEnum):
     BLACKHOLE = 2
     CONTROL_LIMIT = 3
     LINK_DOWN = 4
+    ADVERT_LOST = 5
 
 
 DROP_REASONS = 8
@@ -44,10 +42,20 @@ PORT_DTYPE: np.dtype[Any] = np.dtype(
         ("unknown_flow_packets", "u8"),
         ("marked_packets", "u8"),
         ("trimmed_packets", "u8"),
+        ("trimmed_bytes", "u8"),
         ("departed_bytes", "u8"),
         ("departed_packets", "u8"),
         ("delivered_bytes", "u8"),
         ("delivered_packets", "u8"),
+        ("control_enqueued_bytes", "u8"),
+        ("control_departed_bytes", "u8"),
+        ("control_written_off_bytes", "u8"),
+        ("advert_packets", "u8"),
+        ("advert_bytes", "u8"),
+        ("advert_departed_packets", "u8"),
+        ("advert_written_off_packets", "u8"),
+        ("load_bytes", "u8"),
+        ("load_tick", "u8"),
         ("dropped_packets", "u8", (DROP_REASONS,)),
         ("dropped_bytes", "u8", (DROP_REASONS,)),
     ]
@@ -55,10 +63,28 @@ PORT_DTYPE: np.dtype[Any] = np.dtype(
 PORT_CONFIG_DTYPE: np.dtype[Any] = np.dtype(
     [
         ("drop_at_bytes", "u8"),
+        ("control_limit_bytes", "u8"),
+        ("mark_above_bytes", "u8"),
+        ("mark_all_above_bytes", "u8"),
+        ("trim_above_bytes", "u8"),
+        ("trimmable_dscps", "u8"),
+        ("load_tick_ns", "u8"),
+        ("load_low_bytes", "u8"),
+        ("load_high_bytes", "u8"),
+        ("queue_low_bytes", "u8"),
+        ("queue_high_bytes", "u8"),
+        ("mark_per_million", "u4"),
         ("loss_per_million", "u4"),
+        ("trim_to_bytes", "u2"),
+        ("load_weight", "u2"),
+        ("queue_weight", "u2"),
+        ("switch_number", "u2"),
+        ("load_shift", "u1"),
+        ("trimmed_dscp", "u1"),
         ("path_stamp", "u1"),
         ("blackhole", "u1"),
-        ("padding", "u1", (2,)),
+        ("dead", "u1"),
+        ("padding", "u1", (3,)),
     ]
 )
 FLOW_PORT_DTYPE: np.dtype[Any] = np.dtype(
@@ -67,8 +93,15 @@ FLOW_PORT_DTYPE: np.dtype[Any] = np.dtype(
         ("offered_bytes", "u8"),
         ("dropped_packets", "u8"),
         ("dropped_bytes", "u8"),
+        ("trimmed_packets", "u8"),
+        ("marked_packets", "u8"),
     ]
 )
+
+
+def dscp_bits(*dscps: int) -> int:
+    """Return a set of DSCPs as the programs take it: one bit each."""
+    return sum(1 << dscp for dscp in set(dscps))
 
 
 @dataclass(frozen=True)
@@ -80,18 +113,26 @@ class PortConstants:
         port_count: number of ports.
         flow_count: number of flows counted per port.
         qpn_base: destination queue pair of flow 0.
-        control_dscp: DSCP of packets for the control class.
+        control_dscps: DSCPs of packets for the control class, one bit each.
         control_classid: the shaper's class of control packets (major << 16 | minor).
         data_classid: the shaper's class of all others.
+        leaf_count: leaves of a plane.
+        host_bits: low bits of an IPv4 host address that number the host on its leaf.
+        flowlet_entries: flowlets that each switch has memory for.
+        advert_blocks: adverts that it takes to tell of all leaves.
     """
 
     ifindex_base: int
     port_count: int
     flow_count: int = 0
     qpn_base: int = 0
-    control_dscp: int = 48
+    control_dscps: int = dscp_bits(48)
     control_classid: int = 0x10001
     data_classid: int = 0x10002
+    leaf_count: int = 0
+    host_bits: int = 8
+    flowlet_entries: int = 0
+    advert_blocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,14 +151,17 @@ class PortSnapshot:
 
 
 class PortTable:
-    """The loaded port programs and their maps as numpy columns.
+    """The loaded programs and the maps of the ports as numpy columns.
 
     Args:
         constants: what the programs take as fixed.
+        switches: how many switches choose next hops themselves, and groups of next hops.
 
     Attributes:
         constants: as given.
-        bpf: the loaded object: ``bpf.program_fds`` has port_egress, port_ingress, host_ingress.
+        bpf: the loaded object: ``bpf.program_fds`` has port_egress, port_ingress, switch_ingress,
+            host_ingress.
+        switches: the same maps' switch side.
         ports: (ports,) of `PORT_DTYPE`, live and read-only.
         configs: (ports,) of `PORT_CONFIG_DTYPE`, live; what is written here takes effect with the
             next packet.
@@ -129,28 +173,32 @@ class PortTable:
         ProgramRejected: the kernel refused the programs, or their structures are not these.
     """
 
-    def __init__(self, constants: PortConstants) -> None:
+    def __init__(self, constants: PortConstants, switches: SwitchSizes | None = None) -> None:
         self.constants = constants
         ports, flows = constants.port_count, constants.flow_count
-        self._mappings: list[mmap.mmap] = []
+        sizes = (switches or SwitchSizes()).with_constants(
+            ports, constants.leaf_count, constants.flowlet_entries, constants.advert_blocks
+        )
+        entries = {"ports": ports, "port_configs": ports, "flow_ports": flows * ports}
+        entries |= sizes.map_entries()
         self.bpf = BpfObject(
             build(),
             constants=asdict(constants),
-            map_entries={
-                "ports": ports,
-                "port_configs": ports,
-                "flow_ports": max(1, flows * ports),  # the kernel has no map without entries
-            },
+            # The kernel has no map without entries.
+            map_entries={name: max(1, count) for name, count in entries.items()},
         )
+        self._columns = MapColumns(self.bpf)
         try:
-            self._ports = self._columns("ports", "port", PORT_DTYPE, ports)
-            self.configs = self._columns("port_configs", "port_config", PORT_CONFIG_DTYPE, ports)
-            cells = self._columns("flow_ports", "flow_port", FLOW_PORT_DTYPE, flows * ports)
+            records = self._columns.records
+            self._ports = records("ports", "port", PORT_DTYPE, ports)
+            self.configs = records("port_configs", "port_config", PORT_CONFIG_DTYPE, ports)
+            cells = records("flow_ports", "flow_port", FLOW_PORT_DTYPE, flows * ports)
+            self.switches = SwitchTable(self._columns, sizes)
         except BaseException:
             self.close()
             raise
-        self.ports = _read_only(self._ports)
-        self.flow_ports = _read_only(cells.reshape(flows, ports))
+        self.ports = read_only(self._ports)
+        self.flow_ports = read_only(cells.reshape(flows, ports))
 
     def close(self) -> None:
         """Give maps and programs back.
@@ -159,10 +207,9 @@ class PortTable:
         """
         nothing = np.empty(0, np.void)
         self._ports = self.ports = self.configs = self.flow_ports = nothing
-        for mapping in self._mappings:
-            with contextlib.suppress(BufferError):  # still held: freed with its last column
-                mapping.close()
-        self._mappings.clear()
+        if hasattr(self, "switches"):
+            self.switches.close()
+        self._columns.close()
         self.bpf.close()
 
     def __enter__(self) -> Self:
@@ -186,13 +233,8 @@ class PortTable:
 
     @property
     def offered_bytes(self) -> npt.NDArray[np.uint64]:
-        """Bytes asked of each port, enqueued or dropped, (ports,)."""
-        dropped = self.ports["dropped_bytes"]
-        from_queue = dropped[:, DropReason.LINK_DOWN]  # these were enqueued before
-        offered: npt.NDArray[np.uint64] = (
-            self.ports["enqueued_bytes"] + dropped.sum(axis=1) - from_queue
-        )
-        return offered
+        """Bytes asked of each port, enqueued, dropped or cut off, (ports,)."""
+        return offered_bytes(self.ports)
 
     def snapshot(self) -> PortSnapshot:
         """Return a copy of the counters; each counter is whole, the copy as such is not atomic."""
@@ -205,23 +247,25 @@ class PortTable:
         as departed: call this once the link is down, or the port stays that much shorter.
         """
         row = self._ports[port]
+        for enqueued, departed, written_off in _WRITTEN_OFF_WITH:
+            row[written_off] += row[enqueued] - row[departed] - row[written_off]
         lost = row["dropped_packets"], row["dropped_bytes"]
         for dropped, unit in zip(lost, ("packets", "bytes"), strict=True):
             gone = row[f"departed_{unit}"] + dropped[DropReason.LINK_DOWN]
             dropped[DropReason.LINK_DOWN] += row[f"enqueued_{unit}"] - gone
 
-    def _columns(self, map_name: str, struct: str, dtype: np.dtype[Any], count: int) -> Records:
-        compiled = self.bpf.btf.struct_dtype(struct)
-        if compiled != dtype:
-            raise ProgramRejected(f"struct {struct} is {compiled}, expected {dtype}")
-        if count == 0:
-            return np.empty(0, dtype)
-        mapping = mmap.mmap(self.bpf.map_fds[map_name], count * dtype.itemsize)
-        self._mappings.append(mapping)
-        return np.frombuffer(mapping, dtype)
+
+_WRITTEN_OFF_WITH = (
+    ("control_enqueued_bytes", "control_departed_bytes", "control_written_off_bytes"),
+    ("advert_packets", "advert_departed_packets", "advert_written_off_packets"),
+)
 
 
-def _read_only(columns: Records) -> Records:
-    view = columns.view()
-    view.flags.writeable = False
-    return view
+def offered_bytes(ports: Records) -> npt.NDArray[np.uint64]:
+    """Return the bytes asked of each port, by its counters, (ports,)."""
+    dropped = ports["dropped_bytes"]
+    from_queue = dropped[:, DropReason.LINK_DOWN]  # these were enqueued before
+    offered: npt.NDArray[np.uint64] = (
+        ports["enqueued_bytes"] + ports["trimmed_bytes"] + dropped.sum(axis=1) - from_queue
+    )
+    return offered

@@ -25,6 +25,14 @@ from fabric_emu.switch.ports import (
     PortConstants,
     PortTable,
 )
+from fabric_emu.switch.switches import (
+    ADVERT_DTYPE,
+    FLOWLET_DTYPE,
+    GROUP_DTYPE,
+    SWITCH_CONFIG_DTYPE,
+    SWITCH_COUNTERS_DTYPE,
+    Mode,
+)
 
 pytestmark = pytest.mark.root
 
@@ -102,7 +110,16 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 @pytest.mark.parametrize(
     ("struct", "dtype"),
-    [("port", PORT_DTYPE), ("port_config", PORT_CONFIG_DTYPE), ("flow_port", FLOW_PORT_DTYPE)],
+    [
+        ("port", PORT_DTYPE),
+        ("port_config", PORT_CONFIG_DTYPE),
+        ("flow_port", FLOW_PORT_DTYPE),
+        ("switch_config", SWITCH_CONFIG_DTYPE),
+        ("switch_counters", SWITCH_COUNTERS_DTYPE),
+        ("group", GROUP_DTYPE),
+        ("flowlet", FLOWLET_DTYPE),
+        ("advert", ADVERT_DTYPE),
+    ],
 )
 def test_python_and_c_agree_on_structures(struct: str, dtype: np.dtype[np.void]) -> None:
     with PortTable(CONSTANTS) as table:
@@ -116,7 +133,14 @@ def test_python_and_c_agree_on_drop_reasons() -> None:
     with PortTable(CONSTANTS) as table:
         reasons = table.bpf.btf.enum_values("drop_reason")
     assert reasons.pop("ADMITTED") == reasons.pop("DROP_REASONS") == DROP_REASONS
+    assert reasons.pop("TO_BE_TRIMMED") > DROP_REASONS
     assert reasons == {reason.name: reason.value for reason in DropReason}
+
+
+def test_python_and_c_agree_on_balancing_modes() -> None:
+    with PortTable(CONSTANTS) as table:
+        modes = table.bpf.btf.enum_values("balancing_mode")
+    assert modes == {mode.name: mode.value for mode in Mode}
 
 
 def test_no_layout_for_an_unknown_name() -> None:
@@ -195,8 +219,8 @@ def test_nothing_is_left_after_close() -> None:
     with PortTable(CONSTANTS) as table:
         maps = [kernel_id(descriptor, "map") for descriptor in table.bpf.map_fds.values()]
         programs = [kernel_id(descriptor, "prog") for descriptor in table.bpf.program_fds.values()]
-        assert len(maps) == 4  # with the constants
-        assert len(programs) == 3
+        assert len(maps) == 11  # with the constants
+        assert len(programs) == 4
         assert all(exists("map", number) for number in maps)
     assert open_descriptors() == before
     # The kernel frees a program, and with it its hold on the maps, after an RCU grace period.

@@ -12,13 +12,8 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from fabric_emu.switch.ports import (
-    PORT_DTYPE,
-    DropReason,
-    PortConstants,
-    PortTable,
-    Records,
-)
+from fabric_emu.switch.columns import Records
+from fabric_emu.switch.ports import PORT_DTYPE, DropReason, PortConstants, PortTable
 
 pytestmark = pytest.mark.root
 

@@ -15,7 +15,8 @@ from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, IPv6ExtHdrHopByHop
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
-from fabric_emu.switch.ports import PortConstants, PortTable, Records
+from fabric_emu.switch.columns import Records
+from fabric_emu.switch.ports import PortConstants, PortTable, dscp_bits
 
 pytestmark = pytest.mark.root
 
@@ -26,7 +27,7 @@ CONSTANTS = PortConstants(
     port_count=4,
     flow_count=5,
     qpn_base=0x100,
-    control_dscp=48,
+    control_dscps=dscp_bits(48),
     control_classid=0x10007,
     data_classid=0x10009,
 )
@@ -147,6 +148,8 @@ def test_egress_counts_and_classifies(table: PortTable, case: Case) -> None:
     expected = {"enqueued_bytes": length, "enqueued_packets": 1, "high_water_bytes": length}
     if case.unknown_flow:
         expected["unknown_flow_packets"] = 1
+    if case.control:
+        expected["control_enqueued_bytes"] = length
     assert total(table.ports[PORT]) == expected
     assert total(table.ports) == expected
     if case.flow is None:
@@ -162,7 +165,10 @@ def test_ingress_counts_at_the_other_end(table: PortTable, case: Case) -> None:
     run = table.bpf.test_run("port_ingress", case.frame, priority=5)
 
     assert (run.verdict, run.frame, run.priority) == (TC_ACT_OK, case.frame, 5)
-    assert total(table.ports[PEER]) == {"departed_bytes": len(case.frame), "departed_packets": 1}
+    expected = {"departed_bytes": len(case.frame), "departed_packets": 1}
+    if case.control:
+        expected["control_departed_bytes"] = len(case.frame)
+    assert total(table.ports[PEER]) == expected
     assert total(table.ports) == total(table.ports[PEER])
 
 
@@ -174,6 +180,8 @@ def test_host_ingress_consumes_roce_only(table: PortTable, case: Case) -> None:
     assert run.frame == case.frame
     length = len(case.frame)
     expected = {"departed_bytes": length, "departed_packets": 1}
+    if case.control:
+        expected["control_departed_bytes"] = length
     if case.is_roce:
         expected |= {"delivered_bytes": length, "delivered_packets": 1}
     assert total(table.ports[PEER]) == expected

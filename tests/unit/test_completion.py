@@ -352,7 +352,7 @@ def test_summary():
     assert summary["completion"] == pytest.approx(
         {
             "p50": 0.0132, "p99": 0.0132, "max": 0.0132, "ideal": 0.0044, "over_ideal": 3.0,
-            "count": 1, "unfinished": 0,
+            "over_ideal_p50": 3.0, "over_ideal_p99": 3.0, "count": 1, "unfinished": 0,
         }
     )  # fmt: skip
     # p99 of 4 values lies at place 0.99 x 3 = 2.97 of 0 to 3.
@@ -360,10 +360,22 @@ def test_summary():
     assert summary["messages"] == pytest.approx(
         {
             "p50": 0.0066, "p99": p99, "max": 0.0132, "ideal": 0.0044, "over_ideal": 3.0,
-            "count": 4, "unfinished": 0,
+            "over_ideal_p50": 1.5, "over_ideal_p99": p99 / 0.0044, "count": 4, "unfinished": 0,
         }
     )  # fmt: skip
     assert summary["algbw"] == pytest.approx(8000 / 0.0132)
+
+
+def test_columns_leave_local_rows_out():
+    loop = training_loop(permutation([0, 1], 10**6), 2, compute_s=0.5)
+    assert loop.local.any()
+    finish = np.where(loop.iteration == 0, 1.0, 4.0)
+    columns = complete(loop, np.zeros(len(loop)), finish, FABRIC).columns()
+    assert columns["message"].tolist() == np.flatnonzero(~loop.local).tolist()
+    assert columns["taken_s"].tolist() == [1.0, 1.0, 4.0, 4.0]
+    assert columns["occurrence"].tolist() == [0, 0, 1, 1]
+    assert columns["collective_name"].tolist() == ["permutation"] * 2
+    assert (columns["collective_begin_s"] + columns["collective_taken_s"]).tolist() == [1.0, 4.0]
 
 
 def test_what_has_not_arrived_takes_for_ever():

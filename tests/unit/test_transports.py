@@ -72,11 +72,14 @@ def space_of(graph, queue_pairs=1, split=False):
 
 def recipe(kind, space, **changes):
     ports = np.full((space.queue_pairs, 1), 0xC123, np.uint16)
-    if kind == "mrc":
+    if kind != "rc":
         ports = np.tile(np.arange(0xC000, 0xC040, dtype=np.uint16), (space.queue_pairs, 1))
     made = TransportRecipe(
         kind=kind,
+        entropy={"rc": "qp", "mrc": "even", "uet": "reps"}[kind],
+        credits=True,
         source_port=ports,
+        frame_bytes=PAYLOAD + 100,
         base_rtt_s=RTT_S,
         line_rate_bps=ROOM * PAYLOAD * 8 / TICK_S,
         scale=1000.0,
@@ -139,22 +142,24 @@ weathers = st.builds(
 
 @settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
 @given(
-    kind=st.sampled_from(["rc", "mrc"]),
+    kind=st.sampled_from(["rc", "mrc", "uet"]),
     graph=st.sampled_from(sorted(GRAPHS)),
     weather=weathers,
     queue_pairs=st.sampled_from([1, 3]),
     split=st.booleans(),
     ack_every=st.sampled_from([1, 4]),
     dcqcn=st.booleans(),
+    credits_=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_everything_arrives_whatever_the_network_does(
-    kind, graph, weather, queue_pairs, split, ack_every, dcqcn, seed
+    kind, graph, weather, queue_pairs, split, ack_every, dcqcn, credits_, seed
 ):
     made = GRAPHS[graph]()
     space = space_of(made, queue_pairs, split)
     everybody = np.ones(4, bool)
-    transport = recipe(kind, space, ack_every=ack_every, dcqcn=dcqcn).make(made, space, everybody)
+    chosen = recipe(kind, space, ack_every=ack_every, dcqcn=dcqcn, credits=credits_)
+    transport = chosen.make(made, space, everybody)
     # The worst case by far: go-back-N sends a window for every packet that gets through, in
     # round trips of 4 x 10 ms with jitter; 120 packets a pair of hosts take a few seconds. After
     # half of the time the network is calm, so only a transport that is stuck can fail.
@@ -162,7 +167,7 @@ def test_everything_arrives_whatever_the_network_does(
     assert_complete(transport, made, space)
 
 
-@pytest.mark.parametrize("kind", ["rc", "mrc"])
+@pytest.mark.parametrize("kind", ["rc", "mrc", "uet"])
 def test_a_calm_network_needs_every_packet_once_and_little_more_than_the_ideal(kind):
     graph = permutation(range(4), 400_000, 1)
     space = space_of(graph)
@@ -216,7 +221,7 @@ def test_a_sprayed_reliable_connection_collapses_and_mrc_does_not():
 def test_a_queue_pair_without_answers_fails_after_its_retries():
     graph = permutation(range(2), 5_000, 1)
     space = space_of(graph)
-    for kind in ("rc", "mrc"):
+    for kind in ("rc", "mrc", "uet"):
         transport = recipe(kind, space, retries=3).make(graph, space, np.ones(2, bool))
         now = 0.0
         while not transport.finished() and now < 60.0:

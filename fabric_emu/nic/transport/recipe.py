@@ -9,13 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
-from fabric_emu.nic.congestion import CnpGate, Dcqcn, DcqcnSettings, Nscc, NsccSettings
-from fabric_emu.nic.entropy import EvSet
+from fabric_emu.nic.congestion import (
+    CnpGate,
+    CreditAccount,
+    CreditScheduler,
+    Dcqcn,
+    DcqcnSettings,
+    Nscc,
+    NsccSettings,
+)
+from fabric_emu.nic.entropy import EntropyPolicy, EvSet, Oblivious, Reps
 from fabric_emu.nic.transport.base import Transport
 from fabric_emu.nic.transport.rc import Rc, RcSettings
 from fabric_emu.nic.transport.selective import Selective, SelectiveSettings
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.nic.transport.windows import WindowControl
+from fabric_emu.nic.transport.uet import Credited
+from fabric_emu.nic.transport.windows import CreditControl, WindowControl
+
+PULL_PACKETS = 4
+"""Credit of one grant."""
+
+REPS_FREEZE_S = 0.010
+"""How long REPS stays frozen on a real fabric; scaled."""
 
 EV_FLOOR = 16
 """Entropy values of a queue pair that stay in use whatever is learnt of them, at most."""
@@ -27,8 +42,11 @@ class TransportRecipe:
 
     Attributes:
         kind: which one.
+        entropy: how MRC and Ultra Ethernet choose the source port of each packet.
+        credits: whether Ultra Ethernet's receivers grant credit; else a window (NSCC) rules.
         source_port: (queue pairs, m) uint16: the port of each RC queue pair (m = 1), or the
-            entropy values of each MRC queue pair.
+            entropy values of each sprayed one.
+        frame_bytes: of a full data frame.
         base_rtt_s: round trip in an empty fabric, the workers' turnaround included.
         line_rate_bps: of a host.
         scale: how many times slower than the real thing.
@@ -38,8 +56,11 @@ class TransportRecipe:
         seed: of entropy rotations.
     """
 
-    kind: Literal["rc", "mrc"]
+    kind: Literal["rc", "mrc", "uet"]
+    entropy: Literal["qp", "random", "even", "reps", "oblivious"]
+    credits: bool
     source_port: NDArray[np.uint16]
+    frame_bytes: int
     base_rtt_s: float
     line_rate_bps: float
     scale: float
@@ -56,16 +77,45 @@ class TransportRecipe:
         if self.kind == "rc":
             return self._rc(graph, space, local)
         settings = SelectiveSettings(self.timeout_s, self.retries, self.ack_every)
+        entropy = self._entropy(space.queue_pairs)
+        if self.kind == "uet" and self.credits:
+            return self._credited(graph, space, local, settings, entropy)
         nscc = NsccSettings.of(self.base_rtt_s, self.line_rate_bps, space.payload, self.trimming)
-        n = space.queue_pairs
+        window = WindowControl(Nscc(space.queue_pairs, nscc), space.payload)
+        return Selective(graph, space, local, settings, entropy, window)
+
+    def _entropy(self, queue_pairs: int) -> EntropyPolicy:
+        if self.entropy == "reps":
+            freeze = REPS_FREEZE_S * self.scale if self.trimming else None
+            return Reps(queue_pairs, None, self.seed, freeze_s=freeze)
+        if self.entropy == "oblivious":
+            return Oblivious(queue_pairs, None, self.seed)
         floor = min(EV_FLOOR, self.source_port.shape[1])
-        return Selective(
+        probing = 4 * self.base_rtt_s
+        return EvSet(queue_pairs, self.source_port, self.seed, floor, probe_interval_s=probing)
+
+    def _credited(
+        self,
+        graph: MessageGraph,
+        space: PacketSpace,
+        local: NDArray[np.bool_],
+        settings: SelectiveSettings,
+        entropy: EntropyPolicy,
+    ) -> Credited:
+        bdp = self.line_rate_bps * self.base_rtt_s / 8 / self.frame_bytes
+        account = CreditAccount(space.queue_pairs, max(1, round(bdp)))
+        # Every other queue pair of the receiver may have its turn first.
+        senders = int(np.bincount(space.destination).max())
+        turn = senders * PULL_PACKETS * self.frame_bytes * 8 / self.line_rate_bps
+        host = np.where(local[space.destination], space.destination, -1)
+        return Credited(
             graph,
             space,
             local,
             settings,
-            EvSet(n, self.source_port, self.seed, floor, probe_interval_s=4 * self.base_rtt_s),
-            WindowControl(Nscc(n, nscc), space.payload),
+            entropy,
+            CreditControl(account, 4 * (turn + self.base_rtt_s)),
+            CreditScheduler(host, self.line_rate_bps, self.frame_bytes, PULL_PACKETS),
         )
 
     def _rc(self, graph: MessageGraph, space: PacketSpace, local: NDArray[np.bool_]) -> Rc:

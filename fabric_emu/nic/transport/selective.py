@@ -35,8 +35,13 @@ class _State(IntEnum):
 class CongestionControl(Protocol):
     """Says how much a queue pair may have in flight; rows may repeat everywhere."""
 
-    def allowance(self, in_flight: Ints) -> Ints:
-        """Return (queue pairs,) packets that may be sent now, given those in flight."""
+    def allowance(self, in_flight: Ints, backlog: Ints, now_s: float) -> Ints:
+        """Return (queue pairs,) packets that may be sent now.
+
+        Args:
+            in_flight, backlog: (queue pairs,) packets sent and not answered; still to send.
+            now_s: the time.
+        """
 
     def on_sent(self, rows: Ints, backlog: Ints) -> Ints:
         """Note packets sent; return (n,) what each tells its receiver.
@@ -60,7 +65,7 @@ class CongestionControl(Protocol):
     def on_loss(self, rows: Ints, now_s: float, bytes_: Ints, in_flight: Ints) -> None:
         """Note packets lost."""
 
-    def on_credit(self, rows: Ints, credit: Ints) -> None:
+    def on_credit(self, rows: Ints, credit: Ints, now_s: float) -> None:
         """Note credit granted, in all since the start."""
 
 
@@ -134,7 +139,7 @@ class Selective(Transport):
         reach = self._cumulative + self._settings.reach_packets
         new = np.minimum(self.ledger.limit, reach) - self.next
         backlog = lost + np.maximum(new, 0)
-        count = np.minimum(backlog, self._congestion.allowance(self._in_flight))
+        count = np.minimum(backlog, self._congestion.allowance(self._in_flight, backlog, now_s))
         count[~self.sends | self.failed] = 0
         pair, rank = self._arbitrate(count, room)
         if not len(pair):
@@ -253,7 +258,7 @@ class Selective(Transport):
 
     def _on_credit(self, packets: Packets, now_s: float) -> None:
         self.counters["credits"] += len(packets)
-        self._congestion.on_credit(packets.queue_pair, packets.value)
+        self._congestion.on_credit(packets.queue_pair, packets.value, now_s)
 
     # Receiver.
 

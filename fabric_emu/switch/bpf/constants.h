@@ -16,10 +16,22 @@ const volatile __u32 port_count = 0;
 const volatile __u32 qpn_base = 0;
 const volatile __u32 flow_count = 0;
 
-/* The DSCP that puts a packet into the control class, and the two classes as the shaper numbers
- * them (major << 16 | minor): HTB takes a skb->priority that names one of its classes as the
- * choice of that class.
+/* The DSCPs that put a packet into the control class, one bit each, and the two classes as the
+ * shaper numbers them (major << 16 | minor): HTB takes a skb->priority that names one of its
+ * classes as the choice of that class.
  */
-const volatile __u32 control_dscp = 0;
+const volatile __u64 control_dscps = 0;
 const volatile __u32 control_classid = 0;
 const volatile __u32 data_classid = 0;
+
+/* The address plan: a plane's leaves, numbered from 1, and the low bits of an IPv4 host address
+ * that number the host on its leaf.
+ */
+const volatile __u32 leaf_count = 0;
+const volatile __u32 host_bits = 0;
+
+/* Flowlets that each switch has memory for. */
+const volatile __u32 flowlet_entries = 0;
+
+/* Adverts that it takes to tell the qualities of leaf_count leaves. */
+const volatile __u32 advert_blocks = 0;

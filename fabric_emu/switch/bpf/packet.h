@@ -2,6 +2,11 @@
 /* Reading a frame. bpf_skb_load_bytes checks every access against the real length and reads
  * through page fragments: a frame sent from a packet ring has only its Ethernet header in the
  * linear area. The lengths in the packet's own headers are never used to find anything.
+ *
+ * Here and elsewhere, functions that are not static are verified once, by themselves, with any
+ * arguments, and not again for every call on every path: a program of many small decisions would
+ * take the verifier longer than the fabric takes to build. Their pointers may be NULL for all that
+ * the verifier knows.
  */
 #pragma once
 
@@ -11,11 +16,15 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "constants.h"
+
 #define ROCE_UDP_PORT 4791
+#define ADVERT_UDP_PORT 1021		/* for experiments: RFC 4727, section 6.1 */
 #define IPV6_HEADER_BYTES 40
 #define UDP_HEADER_BYTES 8
 #define VLAN_TAG_BYTES 4
 #define NO_DSCP 0xff			/* not IP: equal to no DSCP */
+#define ECN_BITS 3
 #define IPV4_FRAGMENT 0x3fff		/* "more fragments" and the fragment offset */
 #define BTH_RESERVED 0x3f		/* the six reserved bits beside FECN and BECN */
 
@@ -65,9 +74,12 @@ _Static_assert(sizeof(struct udp_header) + sizeof(struct bth_header) == 20, "UDP
 /* What the programs want to know of a frame. */
 struct frame {
 	__u32 transport_offset;		/* 0: not an unfragmented IP packet */
+	__u8 version;			/* 4, 6, or 0: not IP */
 	__u8 protocol;
 	__u8 dscp;
+	__u8 ecn;
 	__u8 is_roce;			/* UDP to port 4791 */
+	__u8 is_advert;			/* UDP to port 1021 in the control class */
 	__u8 has_bth;
 	struct {
 		struct udp_header udp;
@@ -82,59 +94,80 @@ struct frame {
 struct wire {
 	__u64 bytes;
 	__u32 packets;
+	__u32 buffer_bytes;		/* of the frame that stands for them */
 	__u32 tag_bytes;		/* VLAN tag kept beside the frame */
 };
 
 /* Find the transport header. A tagged frame is not parsed: a routed fabric has none. */
-static __always_inline void read_network(struct __sk_buff *skb, const struct wire *wire,
-					 struct frame *frame)
+__noinline int read_network(struct __sk_buff *skb, __u32 tag_bytes, struct frame *frame)
 {
 	struct network_headers headers;
 
+	if (!frame)
+		return 0;
 	frame->transport_offset = 0;
+	frame->version = 0;
 	frame->protocol = 0;
 	frame->dscp = NO_DSCP;
-	if (wire->tag_bytes || bpf_skb_load_bytes(skb, 0, &headers, sizeof(headers)))
-		return;
+	frame->ecn = 0;
+	if (tag_bytes || bpf_skb_load_bytes(skb, 0, &headers, sizeof(headers)))
+		return 0;
 	if (headers.ethertype == bpf_htons(ETH_P_IP)) {
 		__u32 header_bytes = (headers.v4.version_length & 0x0f) * 4;
 
+		frame->version = 4;
 		frame->dscp = headers.v4.traffic_class >> 2;
+		frame->ecn = headers.v4.traffic_class & ECN_BITS;
 		frame->protocol = headers.v4.protocol;
 		if (header_bytes >= 20 && !(headers.v4.fragment & bpf_htons(IPV4_FRAGMENT)))
 			frame->transport_offset = ETH_HLEN + header_bytes;
 	} else if (headers.ethertype == bpf_htons(ETH_P_IPV6)) {
+		frame->version = 6;
 		frame->dscp = (bpf_ntohs(headers.v6.version_class) >> 6) & 0x3f;
+		frame->ecn = (bpf_ntohs(headers.v6.version_class) >> 4) & ECN_BITS;
 		frame->protocol = headers.v6.next_header;
 		frame->transport_offset = ETH_HLEN + IPV6_HEADER_BYTES;
 	}
+	return 0;
 }
 
-/* Read the UDP header and, where there is one, the BTH. */
-static __always_inline void read_roce(struct __sk_buff *skb, struct frame *frame)
+static __always_inline __u8 is_control(const struct frame *frame)
 {
-	__u32 offset = frame->transport_offset;
+	return frame->version && control_dscps >> (frame->dscp & 0x3f) & 1;
+}
 
+/* Read the UDP header and, where there is one, the BTH; after read_network. */
+__noinline int read_roce(struct __sk_buff *skb, struct frame *frame)
+{
+	__u32 offset;
+
+	if (!frame)
+		return 0;
+	offset = frame->transport_offset;
 	frame->is_roce = 0;
+	frame->is_advert = 0;
 	frame->has_bth = 0;
 	if (!offset || frame->protocol != IPPROTO_UDP)
-		return;
+		return 0;
 	if (!bpf_skb_load_bytes(skb, offset, &frame->transport, sizeof(frame->transport)))
 		/* A UDP packet that says it is shorter ends in Ethernet padding, not in a BTH. */
 		frame->has_bth = bpf_ntohs(frame->transport.udp.length) >= sizeof(frame->transport);
 	else if (bpf_skb_load_bytes(skb, offset, &frame->transport.udp, UDP_HEADER_BYTES))
-		return;
+		return 0;
 	frame->is_roce = frame->transport.udp.destination == bpf_htons(ROCE_UDP_PORT);
+	frame->is_advert = is_control(frame) &&
+			   frame->transport.udp.destination == bpf_htons(ADVERT_UDP_PORT);
 	frame->has_bth &= frame->is_roce;
+	return 0;
 }
 
-/* The bytes before the payload, which every segment repeats; called for untagged frames. */
-static __always_inline __u32 header_bytes(struct __sk_buff *skb, const struct wire *wire)
+/* The bytes before the payload, which every segment repeats. */
+static __always_inline __u32 header_bytes(struct __sk_buff *skb, __u32 tag_bytes)
 {
 	struct frame frame;
 	__u8 data_offset;
 
-	read_network(skb, wire, &frame);
+	read_network(skb, tag_bytes, &frame);
 	if (!frame.transport_offset)
 		return 0;
 	if (frame.protocol != IPPROTO_TCP)
@@ -147,14 +180,18 @@ static __always_inline __u32 header_bytes(struct __sk_buff *skb, const struct wi
 /* Each field of the context is read in one place only: clang 14 keeps the address of a field that
  * is read in two, and the verifier allows no arithmetic on the context.
  */
-static __always_inline void read_wire(struct __sk_buff *skb, struct wire *wire)
+__noinline int read_wire(struct __sk_buff *skb, struct wire *wire)
 {
+	if (!wire)
+		return 0;
 	wire->tag_bytes = skb->vlan_present ? VLAN_TAG_BYTES : 0;
 	wire->packets = 1;
-	wire->bytes = skb->len + wire->tag_bytes;
+	wire->buffer_bytes = skb->len;
+	wire->bytes = wire->buffer_bytes + wire->tag_bytes;
 	if (skb->gso_size && skb->gso_segs > 1) {
 		wire->packets = skb->gso_segs;
 		wire->bytes += (__u64)(wire->packets - 1) *
-			       (header_bytes(skb, wire) + wire->tag_bytes);
+			       (header_bytes(skb, wire->tag_bytes) + wire->tag_bytes);
 	}
+	return 0;
 }

@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The port table: three tc clsact programs (direct action) for the veth ends of a fabric.
+/* The switch data plane: tc clsact programs (direct action) for the veth ends of a fabric.
  *
- *   port_egress    every end, egress: queue limit, faults, counters, path stamp, shaping class
- *   port_ingress   a switch's end, ingress: the packet has left the queue of the other end
- *   host_ingress   a host's end, ingress: the same, and RoCE packets end here
- *
- * A port's queue is what was enqueued at its egress and has not yet been seen at the other end,
- * wherever the kernel keeps it: shaper, driver ring or backlog.
+ *   port_egress     every end, egress: queue limit, trimming, ECN, faults, counters, path stamp,
+ *                   shaping class
+ *   port_ingress    a switch's end, ingress: the packet has left the queue of the other end
+ *   switch_ingress  the same at a switch that chooses among equal next hops itself, or listens to
+ *                   adverts
+ *   host_ingress    a host's end, ingress: the same, and RoCE packets end here
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
+#include "advert.h"
+#include "balance.h"
 #include "constants.h"
+#include "ecn.h"
+#include "forward.h"
+#include "load.h"
 #include "maps.h"
 #include "packet.h"
-
-static __always_inline void add(__u64 *counter, __u64 amount)
-{
-	__sync_fetch_and_add(counter, amount);
-}
-
-static __always_inline __u64 queue_bytes(const struct port *port)
-{
-	__s64 depth = port->enqueued_bytes - port->departed_bytes - port->dropped_bytes[LINK_DOWN];
-
-	/* Read one after the other while others count: may come out just below nothing. */
-	return depth > 0 ? depth : 0;
-}
+#include "queue.h"
+#include "trim.h"
 
 static __always_inline struct flow_port *find_flow(struct port *port, __u32 port_number,
 						   const struct frame *frame)
@@ -45,27 +39,29 @@ static __always_inline struct flow_port *find_flow(struct port *port, __u32 port
 	return bpf_map_lookup_elem(&flow_ports, &index);
 }
 
-static __always_inline enum drop_reason admit(const struct port_config *config, __u64 queue_after)
+/* Whether a packet may join the queue. The two classes have limits of their own: a packet to be
+ * trimmed needs room in the control class.
+ */
+static __always_inline enum drop_reason admit(const struct port *port,
+					      const struct port_config *config,
+					      const struct frame *frame, const struct wire *wire,
+					      __u64 class_after)
 {
-	__u32 loss_per_million = config->loss_per_million;
-	__u64 drop_at_bytes = config->drop_at_bytes;
+	__u64 control_limit = config->control_limit_bytes, drop_at = config->drop_at_bytes;
+	__u64 control_after = class_after;
 
 	if (config->blackhole)
 		return BLACKHOLE;
-	if (loss_per_million && ((__u64)bpf_get_prandom_u32() * 1000000 >> 32) < loss_per_million)
+	if (config->loss_per_million && per_million(config->loss_per_million))
 		return FAULT_LOSS;
-	if (drop_at_bytes && queue_after > drop_at_bytes)
-		return QUEUE_LIMIT;
-	return ADMITTED;
-}
-
-static __always_inline void count_enqueued(struct port *port, const struct wire *wire,
-					   __u64 queue_after)
-{
-	add(&port->enqueued_packets, wire->packets);
-	add(&port->enqueued_bytes, wire->bytes);
-	if (queue_after > port->high_water_bytes)
-		port->high_water_bytes = queue_after;
+	if (!is_control(frame)) {
+		if (!may_trim(config, frame, wire) || class_after <= config->trim_above_bytes)
+			return drop_at && class_after > drop_at ? QUEUE_LIMIT : ADMITTED;
+		control_after = control_queue_bytes(port) + kept_bytes(config, frame);
+	}
+	if (control_limit && control_after > control_limit)
+		return CONTROL_LIMIT;
+	return is_control(frame) ? ADMITTED : TO_BE_TRIMMED;
 }
 
 /* Not inlined: drops are rare, and a function's signature keeps the reasons' names in BTF. */
@@ -80,6 +76,41 @@ static __noinline void count_dropped(struct port *port, struct flow_port *flow,
 		return;
 	add(&flow->dropped_packets, wire->packets);
 	add(&flow->dropped_bytes, wire->bytes);
+}
+
+static __always_inline void count_trimmed(struct port *port, const struct port_config *config,
+					  struct flow_port *flow, const struct frame *frame,
+					  const struct wire *wire)
+{
+	add(&port->trimmed_packets, 1);
+	add(&port->trimmed_bytes, wire->bytes - kept_bytes(config, frame));
+	if (flow)
+		add(&flow->trimmed_packets, 1);
+}
+
+static __always_inline void count_marked(struct port *port, struct flow_port *flow,
+					 const struct wire *wire)
+{
+	add(&port->marked_packets, wire->packets);
+	if (flow)
+		add(&flow->marked_packets, wire->packets);
+}
+
+static __always_inline void count_enqueued(struct port *port, const struct frame *frame,
+					   const struct wire *wire)
+{
+	__u64 queue_after = queue_bytes(port) + wire->bytes;
+
+	add(&port->enqueued_packets, wire->packets);
+	add(&port->enqueued_bytes, wire->bytes);
+	if (is_control(frame))
+		add(&port->control_enqueued_bytes, wire->bytes);
+	if (frame->is_advert) {
+		add(&port->advert_packets, wire->packets);
+		add(&port->advert_bytes, wire->bytes);
+	}
+	if (queue_after > port->high_water_bytes)
+		port->high_water_bytes = queue_after;
 }
 
 /* Write the path into the BTH's reserved bits, unless an earlier switch has. The ICRC takes that
@@ -101,50 +132,89 @@ static __always_inline void stamp_path(struct __sk_buff *skb, const struct frame
 	bpf_skb_store_bytes(skb, offset + UDP_HEADER_BYTES + 4, &stamped, 1, 0);
 }
 
+/* What becomes of a packet that is to join the queue of a port. */
+__noinline int judge(struct __sk_buff *skb, __u32 port_number, const struct frame *frame,
+		     const struct wire *wire)
+{
+	const struct port_config *config = bpf_map_lookup_elem(&port_configs, &port_number);
+	struct port *port = bpf_map_lookup_elem(&ports, &port_number);
+	enum drop_reason reason;
+	struct flow_port *flow;
+	__u64 class_after;
+
+	if (!port || !config || !frame || !wire)
+		return ADMITTED;
+	flow = find_flow(port, port_number, frame);
+	if (flow) {
+		add(&flow->offered_packets, wire->packets);
+		add(&flow->offered_bytes, wire->bytes);
+	}
+	class_after = wire->bytes;
+	class_after += is_control(frame) ? control_queue_bytes(port) : data_queue_bytes(port);
+	reason = admit(port, config, frame, wire, class_after);
+	if (reason == TO_BE_TRIMMED) {
+		if (!trim(skb, config, frame)) {
+			count_trimmed(port, config, flow, frame, wire);
+			return reason;
+		}
+		reason = QUEUE_LIMIT;
+	}
+	if (reason != ADMITTED) {
+		count_dropped(port, flow, frame->is_advert ? ADVERT_LOST : reason, wire);
+	} else if (!is_control(frame) && is_ecn_capable(frame) && must_mark(config, class_after)) {
+		set_traffic_class(skb, frame, frame->dscp << 2 | CE);
+		count_marked(port, flow, wire);
+	}
+	return reason;
+}
+
 SEC("tc")
 int port_egress(struct __sk_buff *skb)
 {
-	__u32 port_number = skb->ifindex - ifindex_base;
+	__u32 ifindex = skb->ifindex, port_number = ifindex - ifindex_base;
 	struct port *port = bpf_map_lookup_elem(&ports, &port_number);
 	struct port_config *config = bpf_map_lookup_elem(&port_configs, &port_number);
-	enum drop_reason reason;
-	struct flow_port *flow;
 	struct frame frame;
 	struct wire wire;
-	__u64 queue_after;
+	int reason;
 
 	if (!port || !config)
 		return TC_ACT_OK;
 	read_wire(skb, &wire);
-	read_network(skb, &wire, &frame);
+	read_network(skb, wire.tag_bytes, &frame);
 	read_roce(skb, &frame);
-	flow = find_flow(port, port_number, &frame);
-	if (flow) {
-		add(&flow->offered_packets, wire.packets);
-		add(&flow->offered_bytes, wire.bytes);
+	if (skb->mark == TRIMMED_MARK && is_control(&frame)) {
+		skb->mark = 0;
+	} else {
+		reason = judge(skb, port_number, &frame, &wire);
+		if (reason == TO_BE_TRIMMED) {
+			skb->mark = TRIMMED_MARK;
+			return bpf_redirect(ifindex, 0);
+		}
+		if (reason != ADMITTED)
+			return TC_ACT_SHOT;
 	}
-	queue_after = queue_bytes(port) + wire.bytes;
-	reason = admit(config, queue_after);
-	if (reason != ADMITTED) {
-		count_dropped(port, flow, reason, &wire);
-		return TC_ACT_SHOT;
-	}
-	count_enqueued(port, &wire, queue_after);
+	count_enqueued(port, &frame, &wire);
+	count_load(port, config, wire.bytes);
 	stamp_path(skb, &frame, config->path_stamp);
-	skb->priority = frame.dscp == control_dscp ? control_classid : data_classid;
+	skb->priority = is_control(&frame) ? control_classid : data_classid;
 	return TC_ACT_OK;
 }
 
 /* Count the packet out of the queue of the port at the other end; that port, or NULL. */
-static __always_inline struct port *depart(struct __sk_buff *skb, struct wire *wire)
+static __always_inline struct port *depart(struct __sk_buff *skb, __u32 port_number,
+					   struct wire *wire, struct frame *frame)
 {
-	__u32 port_number = (skb->ifindex - ifindex_base) ^ 1;
-	struct port *port = bpf_map_lookup_elem(&ports, &port_number);
+	__u32 peer = port_number ^ 1;
+	struct port *port = bpf_map_lookup_elem(&ports, &peer);
 
 	if (port) {
 		read_wire(skb, wire);
+		read_network(skb, wire->tag_bytes, frame);
 		add(&port->departed_bytes, wire->bytes);
 		add(&port->departed_packets, wire->packets);
+		if (is_control(frame))
+			add(&port->control_departed_bytes, wire->bytes);
 	}
 	return port;
 }
@@ -152,23 +222,114 @@ static __always_inline struct port *depart(struct __sk_buff *skb, struct wire *w
 SEC("tc")
 int port_ingress(struct __sk_buff *skb)
 {
+	struct frame frame;
 	struct wire wire;
 
-	depart(skb, &wire);
+	depart(skb, skb->ifindex - ifindex_base, &wire, &frame);
 	return TC_ACT_OK;
+}
+
+/* Take an advert of the switch at the other end out of the packet stream. */
+static __always_inline int take_advert(struct __sk_buff *skb, struct port *sender,
+				       struct switch_counters *counters, __u32 port_number,
+				       const struct frame *frame)
+{
+	add(&sender->advert_departed_packets, 1);
+	if (keep_advert(skb, port_number, frame->transport_offset))
+		add(&counters->adverts_refused, 1);
+	else
+		add(&counters->adverts_received, 1);
+	return TC_ACT_SHOT;
+}
+
+/* The group of equal next hops to a leaf; 0 where there is nothing to choose. */
+static __always_inline __u32 find_route(__u32 switch_number, __u32 leaf)
+{
+	__u32 index = switch_number * leaf_count + leaf;
+	const __u32 *route = bpf_map_lookup_elem(&routes, &index);
+	const struct group *group;
+
+	if (!route || !*route)
+		return 0;
+	group = group_of(*route);
+	return group && group->size > 1 ? *route : 0;
+}
+
+/* Forward a packet by the switch's policy, or leave it to the kernel: where there is one way only
+ * without a word, where there might be more it counts.
+ */
+static __always_inline int balance(struct __sk_buff *skb, __u32 switch_number,
+				   const struct switch_config *policy,
+				   struct switch_counters *counters, const struct frame *frame,
+				   const struct wire *wire)
+{
+	__u32 length = frame->version == 4 ? sizeof(struct ipv4_header) : IPV6_HEADER_BYTES;
+	__u32 transport_ports, leaf, route, port_number;
+	union network ip = {};
+
+	if (!frame->version || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, length))
+		goto fallback;
+	leaf = leaf_of(&ip, frame, policy->plane);
+	if (leaf >= leaf_count)
+		goto fallback;
+	route = find_route(switch_number, leaf);
+	if (!route)
+		return TC_ACT_OK;
+	if (!is_plain(&ip, frame, wire) ||
+	    bpf_skb_load_bytes(skb, frame->transport_offset, &transport_ports,
+			       sizeof(transport_ports)))
+		goto fallback;
+	port_number = choose_port(switch_number, leaf, route,
+				  flow_hash(&ip, frame, transport_ports, policy->hash_seed));
+	if (port_number == NO_PORT)
+		goto fallback;
+	add(&counters->balanced, wire->packets);
+	return forward(skb, &ip, frame, port_number);
+fallback:
+	add(&counters->fallbacks, 1);
+	return TC_ACT_OK;
+}
+
+SEC("tc")
+int switch_ingress(struct __sk_buff *skb)
+{
+	__u32 switch_number, port_number = skb->ifindex - ifindex_base;
+	struct port_config *config = bpf_map_lookup_elem(&port_configs, &port_number);
+	struct switch_counters *counters;
+	struct switch_config *policy;
+	struct port *sender;
+	struct frame frame;
+	struct wire wire;
+
+	sender = depart(skb, port_number, &wire, &frame);
+	if (!sender || !config)
+		return TC_ACT_OK;
+	switch_number = config->switch_number;
+	policy = bpf_map_lookup_elem(&switch_configs, &switch_number);
+	counters = bpf_map_lookup_elem(&switch_counters, &switch_number);
+	if (!policy || !counters)
+		return TC_ACT_OK;
+	if (is_control(&frame)) {
+		read_roce(skb, &frame);
+		if (frame.is_advert)
+			return take_advert(skb, sender, counters, port_number, &frame);
+	}
+	if (policy->mode == KERNEL || skb->pkt_type != PACKET_HOST)
+		return TC_ACT_OK;
+	return balance(skb, switch_number, policy, counters, &frame, &wire);
 }
 
 /* The host's packet ring has its copy by now; UDP would answer with "port unreachable". */
 SEC("tc")
 int host_ingress(struct __sk_buff *skb)
 {
-	struct wire wire;
-	struct port *port = depart(skb, &wire);
+	__u32 port_number = skb->ifindex - ifindex_base;
 	struct frame frame;
+	struct wire wire;
+	struct port *port = depart(skb, port_number, &wire, &frame);
 
 	if (!port)
 		return TC_ACT_OK;
-	read_network(skb, &wire, &frame);
 	read_roce(skb, &frame);
 	if (!frame.is_roce)
 		return TC_ACT_OK;

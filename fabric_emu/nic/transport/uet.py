@@ -1,0 +1,62 @@
+"""Ultra Ethernet's reliable unordered delivery with receiver credits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.model.messages import MessageGraph
+from fabric_emu.nic.congestion import CreditScheduler
+from fabric_emu.nic.entropy import EntropyPolicy
+from fabric_emu.nic.transport.base import Ints
+from fabric_emu.nic.transport.packets import Kind, Packets
+from fabric_emu.nic.transport.selective import CongestionControl, Selective, SelectiveSettings
+from fabric_emu.nic.transport.space import PacketSpace
+
+
+class Credited(Selective):
+    """RUD whose receivers grant credit (RCCC): they pace all that comes at them to their link.
+
+    Args:
+        scheduler: grants the credit of this worker's hosts.
+
+    Source: Ultra Ethernet Specification 1.0, RCCC; EQDS (NSDI 2022).
+    Fidelity: credit goes to queue pairs, in packets, once in a worker's round.
+    """
+
+    def __init__(
+        self,
+        graph: MessageGraph,
+        space: PacketSpace,
+        local: NDArray[np.bool_],
+        settings: SelectiveSettings,
+        entropy: EntropyPolicy,
+        congestion: CongestionControl,
+        scheduler: CreditScheduler,
+    ) -> None:
+        super().__init__(graph, space, local, settings, entropy, congestion)
+        self._scheduler = scheduler
+
+    def transmit(self, now_s: float, room: Ints) -> Packets:
+        """Return what to send now, credit first."""
+        rows, _ = self._scheduler.grant(now_s)
+        if len(rows):
+            self.counters["credits_sent"] += len(rows)
+            granted = self._scheduler.granted[rows]
+            self._answer(
+                Packets.of(Kind.CREDIT, rows, value=granted, entropy=self._entropy_of_credit(rows))
+            )
+        return super().transmit(now_s, room)
+
+    def _note_arrivals(self, packets: Packets, now_s: float) -> None:
+        scheduler = self._scheduler
+        asked = packets.value > 0
+        if asked.any():
+            scheduler.demand(packets.queue_pair[asked], packets.value[asked])
+        if packets.trimmed.any():
+            # What was trimmed will be sent again, and that takes credit too.
+            rows, times = np.unique(packets.queue_pair[packets.trimmed], return_counts=True)
+            scheduler.demand(rows, scheduler.wanted[rows] + times)
+
+    def _entropy_of_credit(self, rows: Ints) -> NDArray[np.uint16]:
+        return self._entropy.port(rows, np.zeros(len(rows), np.int64))
