@@ -18,6 +18,7 @@ from fabric_emu.commands.check import check
 from fabric_emu.commands.clean import clean
 from fabric_emu.commands.doctor import doctor
 from fabric_emu.commands.list import list_scenarios
+from fabric_emu.commands.predict import predict
 from fabric_emu.commands.run import INTERRUPTED, run
 from fabric_emu.commands.schema import schema
 from fabric_emu.commands.shell import shell
@@ -94,5 +95,5 @@ def main() -> None:
     """
 
 
-for _command in (run, check, list_scenarios, schema, doctor, shell, clean):
+for _command in (run, predict, check, list_scenarios, schema, doctor, shell, clean):
     main.add_command(_command)

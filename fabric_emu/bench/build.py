@@ -57,7 +57,7 @@ SIZES = (
 )
 QUICK_SIZES = (
     _Size(_SMALL, 3, 1, up_limit_s=1.0, gone_limit_s=0.5),
-    _Size(Topology(leaves=8, spines=8, hosts_per_leaf=8), 2, 1, stock_ratio=(10.0, 30.0)),
+    _Size(Topology(leaves=8, spines=8, hosts_per_leaf=8), 2, 1),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from fabric_emu.bench.contenders import (
     write_capture,
 )
 from fabric_emu.bench.course import Course, topology
-from fabric_emu.bench.table import MISSING, Row
+from fabric_emu.bench.table import MISSING, Row, figure
 from fabric_emu.errors import RunFailed
 from fabric_emu.net.fabric import Fabric
 
@@ -36,7 +37,7 @@ class _Race:
 
     own: list[Sent] = field(default_factory=list)
     others: dict[str, list[float]] = field(default_factory=dict)
-    iperf3_lost: list[float] = field(default_factory=list)
+    iperf3_arriving: list[float] = field(default_factory=list)
 
 
 def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
@@ -64,9 +65,9 @@ def _run(course: Course, payload_bytes: int, repetitions: int, seconds: float) -
         for _ in range(repetitions):
             race.own.append(send_own(course, payload_bytes, packets))
             if has("iperf3"):
-                rate, lost = send_iperf3(course, payload_bytes, seconds)
-                add("iperf3 -u", rate)
-                race.iperf3_lost.append(lost)
+                arriving, lost = send_iperf3(course, payload_bytes, seconds)
+                add("iperf3 -u", arriving * (1 - lost))
+                race.iperf3_arriving.append(arriving)
             if has("tcpreplay"):
                 add("tcpreplay", send_tcpreplay(course, capture, packets))
             add("scapy sendp", send_scapy(course, payload_bytes, SCAPY_PACKETS))
@@ -84,9 +85,9 @@ def _rows(name: str, race: _Race) -> Iterator[Row]:
     for other, required in REQUIRED_RATIO.items():
         theirs = tuple(race.others.get(other, ()))
         note = "" if theirs else f"{other.split()[0]} {MISSING}"
-        if other == "iperf3 -u" and race.iperf3_lost:
-            worst = max(race.iperf3_lost)
-            note = f"of what arrived its receiver lost up to {worst:.0%} more" if worst else ""
+        if other == "iperf3 -u" and theirs:
+            arriving = statistics.median(race.iperf3_arriving)
+            note = f"received by iperf3, of {figure(arriving, '/s')} that came to its host"
         yield Row(
             "packets",
             f"{name} packets",

@@ -16,6 +16,10 @@ from fabric_emu.model.topology import PATH_STAMPS, Topology
 from fabric_emu.model.workload import OpenLoop
 
 
+LIVE_NODES = 1000
+"""Hosts and switches of a live fabric, at most."""
+
+
 def _scheme(value: Any) -> Any:
     if isinstance(value, str):
         try:
@@ -91,9 +95,20 @@ class Scenario(Description):
         """Check the limits of a live fabric, which predictions do not have.
 
         Raises:
-            ScenarioError: more top switches than a path stamp can name.
+            ScenarioError: more nodes than one machine carries, or more top switches than a path
+                stamp can name.
         """
         self.check()
+        topology = self.topology
+        switches = topology.pods * (topology.leaves + topology.spines) + topology.super_spines
+        nodes = topology.total_hosts + topology.planes * switches
+        if nodes > LIVE_NODES:
+            raise ScenarioError(
+                "topology",
+                f"{nodes} hosts and switches",
+                f"at most {LIVE_NODES}, run live",
+                "fabric-emu predict takes fabrics of any size",
+            )
         tops = self.topology.spines + self.topology.super_spines
         if tops > PATH_STAMPS:
             raise ScenarioError(

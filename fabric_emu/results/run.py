@@ -1,11 +1,22 @@
-"""The result of a run: what was asked, on which machine, and what came out of every scheme."""
+"""The result of a run: what was asked, on which machine, and what came out of every scheme.
+
+A run's folder, format 1, SI units throughout (seconds, bytes, bit/s, ratios)::
+
+    run.json             scenario, seeds, machine, status; of every scheme the summary: figures,
+                         verdict, expectations, and the names of its files under ``files``
+    flows-SCHEME.csv     a row per queue pair: packets, bytes by path, predicted path
+    ports-SCHEME.csv     a row per port: loads over the run, counters at its end
+    series-SCHEME.npz    counters of every port over time: ``measure.series``
+    reordering-SCHEME.npz  shares of packets by displacement: ``measure.reorder_profile``
+    messages-SCHEME.npz  begin and length of every message: ``measure.completion``; if there are any
+    report.html          all of it as pictures; made from the files above, never read
+
+``SCHEME`` gains ``-seedN`` when there are several seeds. ``fabric_emu.load`` reads a folder.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,20 +24,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
+from numpy.typing import NDArray
+
 from fabric_emu.errors import FabricError
 from fabric_emu.model.expectation import judge
 from fabric_emu.model.scenario import Scenario
-from fabric_emu.results.folder import safe_name, write_folder
+from fabric_emu.results.figure_of import figure_of, plain, worst_load_figure
+from fabric_emu.results.folder import safe_name, write_file, write_folder
+from fabric_emu.results.tables import (
+    Arrays,
+    Columns,
+    csv_bytes,
+    csv_columns,
+    npz_arrays,
+    npz_bytes,
+)
 
 FORMAT = 1
 """Version of ``run.json``: raised when a reader of the former one would misread it."""
 
-RUN_FILE = "run.json"
+RUN_FILE, REPORT_FILE = "run.json", "report.html"
+
+ARRAYS = ("series", "reordering", "messages")
+"""What is kept as arrays, beside the columns of flows and ports."""
 
 SPREAD_FIGURES = ("worst_uplink_load", "efficiency", "reordering.ratio", "delay.p99")
 """What is summed up over several seeds; ``worst_link_load`` is first where no uplinks are."""
 
-Columns = Mapping[str, Sequence[Any]]
 Status = Literal["complete", "partial", "failed"]
 
 
@@ -37,7 +61,7 @@ class UnreadableRun(FabricError):
 
 
 class Measured(Protocol):
-    """What one scheme at one seed gave: its summary, a row per queue pair and one per port."""
+    """What one scheme at one seed gave: see ``measure.summary.SchemeResult``."""
 
     @property
     def summary(self) -> dict[str, Any]: ...
@@ -45,6 +69,12 @@ class Measured(Protocol):
     def flows(self) -> dict[str, list[Any]]: ...
     @property
     def ports(self) -> dict[str, list[Any]]: ...
+    @property
+    def series(self) -> Arrays: ...
+    @property
+    def reordering(self) -> Arrays: ...
+    @property
+    def messages(self) -> Arrays: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +91,8 @@ class RunResult:
         machine: versions, kernel, processors, sysctls.
         schemes: the summary of each scheme at each seed, seed by seed, with ``expectations``.
         tables: columns by file name, such as ``flows-ecmp.csv``.
+        packed: arrays by file name, such as ``series-ecmp.npz``, as they are stored: they are
+            many, and few are looked at.
         format: version of the file format.
     """
 
@@ -74,6 +106,7 @@ class RunResult:
     error: str = ""
     schemes: tuple[dict[str, Any], ...] = ()
     tables: Mapping[str, Columns] = field(default_factory=dict)
+    packed: Mapping[str, bytes] = field(default_factory=dict)
     format: int = FORMAT
 
     @classmethod
@@ -92,7 +125,7 @@ class RunResult:
 
     def with_scheme(self, measured: Measured) -> Self:
         """Return the run with the results of one more scheme, held against the expectations."""
-        summary = _plain(measured.summary)
+        summary = plain(measured.summary)
         expect = Scenario.model_validate(self.scenario).expect
         summary["expectations"] = [
             {key: value for key, value in asdict(verdict).items() if key != "scheme"}
@@ -101,12 +134,27 @@ class RunResult:
         stem = safe_name(summary["name"], "scheme")
         if len(self.seeds) > 1:
             stem += f"-seed{summary['seed']}"
-        files = {"flows": f"flows-{stem}.csv", "ports": f"ports-{stem}.csv"}
-        tables = {files["flows"]: measured.flows, files["ports"]: measured.ports}
+        tables = {"flows": measured.flows, "ports": measured.ports}
+        arrays = {name: getattr(measured, name) for name in ARRAYS}
+        packed = {name: npz_bytes(found) for name, found in arrays.items() if found}
+        files = {name: f"{name}-{stem}.csv" for name in tables}
+        files |= {name: f"{name}-{stem}.npz" for name in packed}
         summary["files"] = files
         return replace(
-            self, schemes=(*self.schemes, summary), tables={**self.tables, **_plain(tables)}
+            self,
+            schemes=(*self.schemes, summary),
+            tables={**self.tables, **{files[name]: plain(tables[name]) for name in tables}},
+            packed={**self.packed, **{files[name]: packed[name] for name in packed}},
         )
+
+    def columns(self, summary: Mapping[str, Any], name: str) -> Columns:
+        """Return the columns ``flows`` or ``ports`` of one of ``schemes``."""
+        return self.tables[summary["files"][name]]
+
+    def arrays(self, summary: Mapping[str, Any], name: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays of one of ``schemes``, named as in ``ARRAYS``; empty without any."""
+        file = summary["files"].get(name)
+        return npz_arrays(self.packed[file]) if file else {}
 
     def ended(self, status: Status, error: str = "") -> Self:
         """Return the run with how it ended."""
@@ -150,7 +198,7 @@ class RunResult:
             "scenario": self.scenario,
             "schemes": list(self.schemes),
             "spread": self.spread,
-            "machine": _plain(self.machine),
+            "machine": plain(self.machine),
         }
 
     def to_json(self) -> str:
@@ -167,10 +215,25 @@ class RunResult:
             FabricError: it cannot be written.
         """
         files = {RUN_FILE: self.to_json().encode()}
-        files |= {name: _csv(columns) for name, columns in self.tables.items()}
+        files |= {name: csv_bytes(columns) for name, columns in self.tables.items()}
+        files |= self.packed
         stamp = datetime.fromisoformat(self.started).astimezone(UTC)
         name = safe_name(self.name, "scenario")
         return write_folder(results, f"{name}-{stamp:%Y%m%d-%H%M%S}", files)
+
+    def save_report(self, folder: Path) -> Path:
+        """Draw the report into the folder of the run and return its path.
+
+        Apart from ``save``: a mistake in a picture costs no measurement.
+
+        Raises:
+            FabricError: it cannot be written.
+        """
+        # Only here: what draws takes long to import.
+        from fabric_emu.results.report import report_page
+
+        write_file(folder / REPORT_FILE, report_page([self]).encode())
+        return folder / REPORT_FILE
 
 
 def load_run(path: str | Path) -> RunResult:
@@ -197,6 +260,7 @@ def load_run(path: str | Path) -> RunResult:
         )
     try:
         names = [name for summary in document["schemes"] for name in summary["files"].values()]
+        contents = {name: _read(file.parent / Path(name).name) for name in names}
         return RunResult(
             name=document["name"],
             scenario=document["scenario"],
@@ -207,60 +271,27 @@ def load_run(path: str | Path) -> RunResult:
             status=document["status"],
             error=document["error"],
             schemes=tuple(document["schemes"]),
-            tables={name: _read_csv(file.parent / Path(name).name) for name in names},
+            tables={
+                name: _parsed(file.parent / Path(name).name, content)
+                for name, content in contents.items()
+                if not name.endswith(".npz")
+            },
+            packed={name: found for name, found in contents.items() if name.endswith(".npz")},
             format=version,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UnreadableRun(f"{file} is not whole: {error!r}") from None
 
 
-def worst_load_figure(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the figure of the busiest link: of uplinks, or of all links where there are none."""
-    if any(figure_of(summary, "worst_uplink_load") is not None for summary in summaries):
-        return "worst_uplink_load"
-    return "worst_link_load"
-
-
-def figure_of(summary: Mapping[str, Any], figure: str) -> float | None:
-    """Return a figure of a summary by its dotted name; None when there is no such number."""
-    value: Any = summary
-    for key in figure.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it: numpy's numbers as Python's, NaN and infinity as null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _csv(columns: Columns) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode()
-
-
-def _read_csv(path: Path) -> dict[str, list[Any]]:
+def _read(path: Path) -> bytes:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = csv.reader(file)
-    except (OSError, ValueError) as error:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableRun(f"{path}: {error.strerror}") from None
+
+
+def _parsed(path: Path, content: bytes) -> Columns:
+    try:
+        return csv_columns(content)
+    except ValueError as error:
         raise UnreadableRun(f"{path}: {error}") from None
-    return {name: [_number(row[i]) for row in rows] for i, name in enumerate(header)}
-
-
-def _number(text: str) -> int | float | str | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text or None

@@ -17,7 +17,7 @@ from fabric_emu.results.bars import print_bars
 from fabric_emu.results.describe import nodes, rates
 from fabric_emu.results.figures import count, duration, percent, print_wrapped, printable, ratio
 from fabric_emu.results.remarks import expectation_lines, prediction_lines, verdict_lines
-from fabric_emu.results.run import RunResult, figure_of, worst_load_figure
+from fabric_emu.results.run import RunResult
 
 _RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _SCHEME_MAX = 16

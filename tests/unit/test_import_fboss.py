@@ -79,7 +79,7 @@ def test_what_is_not_given_is_left_to_the_emulator() -> None:
     # DEFAULT_FLOWLET_TABLE_SIZE and FLOWLET_QUALITY are the defaults in switch_config.thrift.
     found = adaptive(flowlets())
     assert (found.mode, found.flows) == ("flowlet-quality", 4096)
-    assert found.sample_us is found.load_weight is found.load_range is found.queue_range is None
+    assert [found.sample_us, found.load_weight, found.load_range, found.queue_range] == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabric_emu.model.numbering import MAX_HOPS
 from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.scheme import Nic, Switch
 from fabric_emu.model.topology import Role, Topology, hash_seed
 from fabric_emu.model.workload import OpenLoop
 from fabric_emu.predict.multipath import FiveTuples, multipath_hash, select_by_threshold
 from fabric_emu.predict.placement import (
-    MAX_HOPS,
     Packets,
     Placement,
     path_name,

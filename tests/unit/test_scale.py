@@ -34,6 +34,7 @@ def test_leaves_of_a_zone_follow_the_law(queue_pairs):
     scheme = Scheme.named(f"ecmp-{queue_pairs}qp")
     seen = spread(PERMUTATION, scheme, range(1, 5))
     law, _ = law_of(PERMUTATION, scheme, seen)
+    assert law is not None
     assert (law.streams, law.links, law.leaves) == (32 * queue_pairs, 32, 125)
     checked = fit(law, seen)
     assert checked.samples == 4 * 125
@@ -67,7 +68,7 @@ def test_random_spraying_deviates_as_packets_at_random_do():
 
 def test_several_processes_find_what_one_finds():
     schemes = [Scheme.named("ecmp"), Scheme.named("mrc-random")]
-    told = []
+    told: list[float] = []
     alone = spreads(ZONE, schemes, range(1, 4), processes=1)
     together = spreads(ZONE, schemes, range(1, 4), processes=2, told=told.append)
     for scheme in schemes:
