@@ -17,6 +17,7 @@ import click
 from fabric_emu.commands.check import check
 from fabric_emu.commands.clean import clean
 from fabric_emu.commands.doctor import doctor
+from fabric_emu.commands.import_ import import_
 from fabric_emu.commands.list import list_scenarios
 from fabric_emu.commands.predict import predict
 from fabric_emu.commands.run import INTERRUPTED, run
@@ -95,5 +96,5 @@ def main() -> None:
     """
 
 
-for _command in (run, predict, check, list_scenarios, schema, doctor, shell, clean):
+for _command in (run, predict, check, import_, list_scenarios, schema, doctor, shell, clean):
     main.add_command(_command)

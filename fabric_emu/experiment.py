@@ -85,7 +85,10 @@ def run_scheme(
         plans = job.plans(fabric, placement)
         tell("start", 0.02)
         with Traffic(plans, fabric.lease.add_process) as traffic:
-            with contextlib.closing(Timeline(fabric, scenario.faults)) as timeline:
+            with (
+                contextlib.closing(Timeline(fabric, scenario.faults)) as timeline,
+                traffic.real_time(),
+            ):
                 series = _send(fabric, traffic, timeline, job, tell)
             adverts = fabric.adverts.stop() if fabric.adverts else None
             _drain(fabric, tell)

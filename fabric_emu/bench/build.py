@@ -85,8 +85,8 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
 def _rows(size: _Size, ours: _Times, theirs: _Times) -> Iterator[Row]:
     build, stop = size.stock_ratio or (None, None)
     for what, own, other, stock, ratio, limit in (
-        ("up", ours.up_s, "stock Mininet", theirs.up_s, build, size.up_limit_s),
-        ("down", ours.down_s, "stock Mininet", theirs.down_s, stop, None),
+        ("up", ours.up_s, "Mininet", theirs.up_s, build, size.up_limit_s),
+        ("down", ours.down_s, "Mininet", theirs.down_s, stop, None),
         ("gone", ours.gone_s, "", [], None, size.gone_limit_s),
     ):
         yield Row(

@@ -102,7 +102,7 @@ def _rows(name: str, race: _Race) -> Iterator[Row]:
     ports = min(one.source_ports for one in race.own)
     yield Row(
         "packets",
-        f"{name} packets lost",
+        f"{name} lost",
         "",
         (float(max(one.lost for one in race.own)),),
         less_is_better=True,

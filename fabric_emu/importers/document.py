@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from fabric_emu.model.mistakes import did_you_mean, short
 
 MAX_PROBLEMS = 30
 """Reading ends here: a file with so many is another kind of file."""
+
+IGNORE = "to do without it, ignore {}"
 
 _WHOLE = re.compile(r"[0-9]{1,10}")
 
@@ -41,23 +43,40 @@ class Document:
 
     Attributes:
         file: its name, as messages give it.
+        root: its outermost object.
         problems: what was refused.
+        ignored: the keys left out of account as asked, by where they stand.
     """
 
-    def __init__(self, file: str, root: dict[str, Any]) -> None:
+    def __init__(self, file: str, root: dict[str, Any], ignore: Iterable[str] = ()) -> None:
         self.file = file
-        self.root = Section(self, (), root)
         self.problems: list[ScenarioError] = []
+        self.ignored: list[str] = []
+        self._to_ignore = frozenset(ignore)
+        self._met: set[str] = set()
+        self.root = Section(self, (), root)
 
     @classmethod
-    def read(cls, path: str | Path) -> Document:
+    def read(cls, path: str | Path, ignore: Iterable[str] = ()) -> Document:
         """Read a file that holds one JSON object.
+
+        Args:
+            path: of the file.
+            ignore: keys to read it without, wherever they stand.
 
         Raises:
             ScenarioError: it cannot be read, is too large, or is not strict JSON.
         """
         file = str(path)
-        return cls(file, read_object(file))
+        return cls(file, read_object(file), ignore)
+
+    def without_ignored(self, steps: Steps, values: dict[str, Any]) -> dict[str, Any]:
+        """Return an object without the keys that are to be ignored."""
+        for key in values:
+            if key in self._to_ignore:
+                self._met.add(key)
+                self.ignored.append(dotted((*steps, key)))
+        return {key: value for key, value in values.items() if key not in self._to_ignore}
 
     def refuse(self, steps: Steps, value: object, expected: str, hint: str = "") -> None:
         """Note a problem; reading goes on so that all are found.
@@ -73,8 +92,13 @@ class Document:
         """Raise what was found.
 
         Raises:
-            ConfigurationRejected: there is any problem.
+            ConfigurationRejected: there is any problem, or else a key to ignore was not met.
         """
+        if not self.problems:
+            self.problems += [
+                ScenarioError(self.file, short(key), "to ignore a key that is there and is read")
+                for key in sorted(self._to_ignore - self._met)
+            ]
         if self.problems:
             raise ConfigurationRejected(self.problems)
 
@@ -92,7 +116,7 @@ class Section:
     def __init__(self, document: Document, steps: Steps, values: dict[str, Any]) -> None:
         self.document = document
         self.steps = steps
-        self.values = values
+        self.values = document.without_ignored(steps, values)
         self._asked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
@@ -187,6 +211,10 @@ class Section:
         else:
             self.document.refuse(self.steps, self.values, expected, hint)
 
+    def cannot(self, key: str, expected: str) -> None:
+        """Note a value that is right, but that the emulator cannot honour."""
+        self.refuse(key, expected, IGNORE.format(key))
+
     def refuse_others(self, reasons: Mapping[str, str] | None = None) -> None:
         """Note every key that nobody asked for; ``reasons`` say why some are refused."""
         known = sorted(self._asked)
@@ -194,8 +222,8 @@ class Section:
             if key in self._asked:
                 continue
             if reasons and key in reasons:
-                self.refuse(key, reasons[key])
+                self.cannot(key, reasons[key])
             else:
-                near = did_you_mean(key[:60], known)
+                hint = did_you_mean(key[:60], known) or IGNORE.format(dotted((key,)))
                 expected = f"one of the keys {', '.join(known)}"
-                self.document.refuse(self.steps, key, expected, near)
+                self.document.refuse(self.steps, key, expected, hint)

@@ -6,22 +6,22 @@ may be names or numbers.
 ===================================  =========================================================
 ``flowletSwitchingConfig``           here
 ===================================  =========================================================
-switchingMode                        mode; FLOWLET_QUALITY unless given
-inactivityIntervalUsecs              idle time in microseconds
-flowletTableSize                     flow table; 4096 unless given
-dynamicSampleRate                    measurements per second, 50,000 or more (agents on a
-                                     vendor's SDK); or an interval of up to 20,000: nanoseconds,
-                                     and microseconds below 512 (agents on SAI)
-dynamicEgressLoadExponent e          the average of the load reaches back over 2^e samples;
-                                     2^(e-1) on SAI, which counts from 1
-dynamicQueueExponent                 the same of the queue
-dynamicEgressMinThresholdBytes,      range of the load's quality bands in Mb/s (whatever they are
-dynamicEgressMaxThresholdBytes       called) of a port scaled to 10 Gb/s: 10,000 is its rate
-dynamicQueueMinThresholdBytes,       range of the queue's quality bands in bytes
+switchingMode                        mode; flowlet-quality unless given
+inactivityIntervalUsecs              flowlet_gap
+flowletTableSize                     max_flows; 4096 unless given
+dynamicSampleRate                    sampling: a rate of 50,000 a second or more (agents on a
+                                     vendor's SDK), or an interval of up to 20,000 ns, and of
+                                     microseconds below 512 (agents on SAI)
+dynamicEgressLoadExponent            exponent; one less on SAI, where they count from 1
+dynamicEgressMinThresholdBytes,      load_min and load_max; Mb/s (whatever they are called) of a
+dynamicEgressMaxThresholdBytes       port scaled to 10 Gb/s: 10,000 is its rate
+dynamicQueueMinThresholdBytes,       queue_min and queue_max
 dynamicQueueMaxThresholdBytes
-portFlowletConfigs loadWeight,       weights of load and queue in a port's quality, percent
+portFlowletConfigs loadWeight,       load_weight and queue_weight, percent
 queueWeight
 ===================================  =========================================================
+
+Times are longer here by as much as the fabric is slower.
 
 Read without effect: scalingFactor (it evens out ports of different rates; here all have one),
 maxLinks (room in a table), backupSwitchingMode (for more groups than a chip has room for),
@@ -32,14 +32,17 @@ FBOSS; here all RoCEv2 is.
 Refused by name:
 
 ===================================  =========================================================
+dynamicQueueExponent                 over 0 (1 on SAI): the queue counts as it is, not as an
+                                     average
 loadWeight + queueWeight under 100   the rest weighs a measure of the chip's own
-ports with different weights         all ports follow one policy
+ports with different                 all ports follow one policy
+portFlowletConfigs
 primaryPathQualityThreshold,         all paths of a Clos are primary
 alternatePathCost, alternatePathBias
 minWidthForArsVirtualGroup,          groups are whole
 maxArsVirtualGroups,
 maxArsVirtualGroupWidth
-dynamicSampleRate over 20,000 and    rate or interval: it may mean either
+dynamicSampleRate over 20,000 and    it may be a rate or an interval
 under 50,000
 flowletSwitchingEnable false         the agent would not balance
 unknown fields                       of a newer FBOSS
@@ -54,25 +57,28 @@ saiport.h (weights in percent).
 from __future__ import annotations
 
 from fabric_emu.importers.document import Document, Section
-from fabric_emu.importers.hardware import Adaptive, Found, Mode
+from fabric_emu.importers.found import Found, Setting
 from fabric_emu.model.mistakes import did_you_mean
 
 DEFAULT = "FBOSS's default"
 
 _I16, _I32 = 2**15 - 1, 2**31 - 1
 _FLOWSETS = 2**15
-"""Entries of the flow table of a chip."""
+"""Entries of a chip's flow table."""
+
+EXPONENT_MAX = 7
+"""Of the load's average, here."""
 
 _BASE_MBPS = 10_000
 """Rate that SAI's scaling factors scale every port to."""
 
-_EXPONENT_MAX = 15
 _RATE_FROM, _INTERVAL_TO, _NS_FROM = 50_000, 20_000, 512
-_MODES: dict[str, Mode] = {
-    "FLOWLET_QUALITY": "flowlet-quality",
-    "PER_PACKET_QUALITY": "packet-quality",
+_FLOWLETS = "flowlet-quality"
+_MODES = {
+    "FLOWLET_QUALITY": _FLOWLETS,
+    "PER_PACKET_QUALITY": "per-packet-quality",
     "FIXED_ASSIGNMENT": "fixed",
-    "PER_PACKET_RANDOM": "packet-random",
+    "PER_PACKET_RANDOM": "per-packet-random",
 }
 _MODES_BY_EITHER = _MODES | {str(number): mode for number, mode in enumerate(_MODES.values())}
 _NO_EFFECT = {
@@ -104,93 +110,86 @@ def read(document: Document) -> Found:
     switch = root.section("sw") if "sw" in root else root
     arguments = root.section("defaultCommandLineArgs")
     if arguments and not arguments.flag("flowletSwitchingEnable", True):
-        arguments.refuse("flowletSwitchingEnable", "true: the agent would not balance")
+        arguments.cannot("flowletSwitchingEnable", "true: the agent would not balance")
     settings = switch.section("flowletSwitchingConfig") if switch else None
     if switch and settings is None and not document.problems:
         switch.refuse("flowletSwitchingConfig", "a FlowletSwitchingConfig")
     if switch and settings:
-        weights = _weights(switch, found)
-        found.adaptive = _adaptive(settings, weights, found)
+        _read_settings(settings, found)
+        _read_weights(switch, found)
     document.finish()
     return found
 
 
-def _adaptive(settings: Section, weights: tuple[int, int] | None, found: Found) -> Adaptive:
-    mode = settings.choice("switchingMode", "flowlet-quality", _MODES_BY_EITHER)
-    shortest = 1 if mode == "flowlet-quality" else 0
-    if shortest and "inactivityIntervalUsecs" not in settings:
-        settings.refuse("inactivityIntervalUsecs", "an interval in microseconds")
-    sample_us, first_exponent = _sampling(settings)
-    load_mbps = _range(settings, "dynamicEgress", _I32)
-    keys = {
-        "mode": "switchingMode",
-        "idle_us": "inactivityIntervalUsecs",
-        "flows": "flowletTableSize",
-        "sample_us": "dynamicSampleRate",
-        "load_samples": "dynamicEgressLoadExponent",
-        "queue_samples": "dynamicQueueExponent",
-        "load_range": "dynamicEgressMaxThresholdBytes",
-        "queue_range": "dynamicQueueMaxThresholdBytes",
-    }
-    for name, key in keys.items():
-        found.note(name, settings, key, DEFAULT)
-    adaptive = Adaptive(
-        mode=mode,
-        idle_us=settings.integer("inactivityIntervalUsecs", shortest, shortest, _I16),
-        flows=settings.integer("flowletTableSize", 4096, 1, _FLOWSETS),
-        sample_us=sample_us,
-        load_samples=_samples(settings, "dynamicEgressLoadExponent", first_exponent),
-        queue_samples=_samples(settings, "dynamicQueueExponent", first_exponent),
-        load_weight=weights[0] if weights else None,
-        queue_weight=weights[1] if weights else None,
-        load_range=(load_mbps[0] / _BASE_MBPS, load_mbps[1] / _BASE_MBPS) if load_mbps else None,
-        queue_range=_range(settings, "dynamicQueue", _I32),
-    )
+def _read_settings(settings: Section, found: Found) -> None:
+    def take(name: str, key: str, value: int | float | str) -> None:
+        found.policy[name] = Setting.of(settings, key, value, DEFAULT)
+
+    mode = settings.choice("switchingMode", _FLOWLETS, _MODES_BY_EITHER)
+    take("mode", "switchingMode", mode)
+    shortest = 1 if mode == _FLOWLETS else 0
+    idle_us = settings.integer("inactivityIntervalUsecs", shortest, shortest, _I16)
+    if mode == _FLOWLETS:
+        if "inactivityIntervalUsecs" not in settings:
+            settings.refuse("inactivityIntervalUsecs", "an interval in microseconds")
+        take("flowlet_gap", "inactivityIntervalUsecs", idle_us * 1e-6)
+    elif "inactivityIntervalUsecs" in settings:
+        found.remarks.append(f"{settings.path('inactivityIntervalUsecs')}: there are no flowlets")
+    take("max_flows", "flowletTableSize", settings.integer("flowletTableSize", 4096, 1, _FLOWSETS))
+    sampling_s, first = _sampling(settings)
+    if sampling_s:
+        take("sampling", "dynamicSampleRate", sampling_s)
+    exponent = settings.integer("dynamicEgressLoadExponent", first, 0, first + EXPONENT_MAX)
+    take("exponent", "dynamicEgressLoadExponent", max(exponent - first, 0))
+    if settings.integer("dynamicQueueExponent", 0, 0, _I16) > first:
+        settings.cannot(
+            "dynamicQueueExponent", f"at most {first}: the queue counts as it is, not its average"
+        )
+    low, high = _range(settings, "dynamicEgress")
+    if high:
+        take("load_min", "dynamicEgressMinThresholdBytes", low / _BASE_MBPS)
+        take("load_max", "dynamicEgressMaxThresholdBytes", high / _BASE_MBPS)
+    low, high = _range(settings, "dynamicQueue")
+    if low:
+        take("queue_min", "dynamicQueueMinThresholdBytes", low)
+    if high:
+        take("queue_max", "dynamicQueueMaxThresholdBytes", high)
     for key, why in _NO_EFFECT.items():
         if key in settings:
             found.remarks.append(f"{settings.path(key)}: {why}")
-    settings.integer("maxLinks", 0, 0, _I16)
-    settings.integer("dynamicPhysicalQueueExponent", 0, 0, _EXPONENT_MAX)
-    settings.choice("backupSwitchingMode", "fixed", _MODES_BY_EITHER)
+    for key in ("maxLinks", "dynamicPhysicalQueueExponent"):
+        settings.integer(key, 0, 0, _I16)
+    settings.choice("backupSwitchingMode", "", _MODES_BY_EITHER)
     settings.flag("sourcePortPrune", False)
     settings.refuse_others(_REFUSED)
-    return adaptive
 
 
 def _sampling(settings: Section) -> tuple[float | None, int]:
-    """Return the interval in microseconds, and from which number exponents count."""
+    """Return the interval in seconds, and from which number exponents count."""
     rate = settings.integer("dynamicSampleRate", 0, 0, _I32)
     if rate == 0:
         return None, 0
     if rate >= _RATE_FROM:
-        return 1e6 / rate, 0
+        return 1 / rate, 0
     if rate > _INTERVAL_TO:
         settings.refuse(
             "dynamicSampleRate",
             f"{_RATE_FROM:,} a second or more, or an interval of at most {_INTERVAL_TO:,} ns",
         )
-    return (rate / 1e3 if rate >= _NS_FROM else float(rate)), 1
+    return rate * (1e-9 if rate >= _NS_FROM else 1e-6), 1
 
 
-def _samples(settings: Section, key: str, first: int) -> int:
-    """Return the samples that an average reaches back over."""
-    return 1 << max(settings.integer(key, 0, 0, _EXPONENT_MAX) - first, 0)
-
-
-def _range(settings: Section, measure: str, high: int) -> tuple[int, int] | None:
-    """Return the two thresholds of a measure; none when neither is set."""
+def _range(settings: Section, measure: str) -> tuple[int, int]:
+    """Return the two thresholds of a measure; zeros when neither is set."""
     low_key, high_key = (f"{measure}{end}ThresholdBytes" for end in ("Min", "Max"))
-    low = settings.integer(low_key, 0, 0, high)
-    top = settings.integer(high_key, 0, 0, high)
-    if low == top == 0:
-        return None
-    if low >= top:
+    low, high = settings.integer(low_key, 0, 0, _I32), settings.integer(high_key, 0, 0, _I32)
+    if low >= high > 0 or low > 0 == high:
         settings.refuse(high_key, f"more than {low_key}, which is {low:,}")
-    return low, top
+    return low, high
 
 
-def _weights(switch: Section, found: Found) -> tuple[int, int] | None:
-    """Return the weights of load and queue that the ports have."""
+def _read_weights(switch: Section, found: Found) -> None:
+    """Read the weights of load and queue that the ports have."""
     profiles = switch.sections("portFlowletConfigs")
     used: dict[str, Section] = {}
     for port in switch.items("ports"):
@@ -202,18 +201,30 @@ def _weights(switch: Section, found: Found) -> tuple[int, int] | None:
             used[name] = profiles[name]
     first: tuple[int, int, int] | None = None
     for profile in (used or profiles).values():
-        load = profile.integer("loadWeight", 0, 0, 100)
-        queue = profile.integer("queueWeight", 0, 0, 100)
+        load, queue = _two_weights(profile)
         factor = profile.integer("scalingFactor", 0, 0, _I16)
         profile.refuse_others()
-        if load + queue != 100:
-            profile.refuse("queueWeight", f"{100 - load}: with loadWeight {load}, 100 in all")
         if first is None:
             first = load, queue, factor
-            found.note("load_weight", profile, "loadWeight", DEFAULT)
-            found.note("queue_weight", profile, "queueWeight", DEFAULT)
             if "scalingFactor" in profile:
                 found.remarks.append(f"{profile.path('scalingFactor')}: all ports have one rate")
+            if load + queue:
+                of_rest = "what the other weight leaves of 100"
+                found.policy["load_weight"] = Setting.of(profile, "loadWeight", load, of_rest)
+                found.policy["queue_weight"] = Setting.of(profile, "queueWeight", queue, of_rest)
         elif first != (load, queue, factor):
             profile.refuse(None, "what the other ports have: all follow one policy")
-    return first[:2] if first else None
+
+
+def _two_weights(profile: Section) -> tuple[int, int]:
+    """Return the weights of load and queue; a missing one is what the other leaves of 100."""
+    absent = -1
+    load = profile.integer("loadWeight", absent, 0, 100)
+    queue = profile.integer("queueWeight", absent, 0, 100)
+    if load == queue == absent:
+        return 0, 0
+    load = 100 - queue if load == absent else load
+    queue = 100 - load if queue == absent else queue
+    if load + queue != 100:
+        profile.cannot("queueWeight", f"{100 - load}: with loadWeight {load}, 100 in all")
+    return load, queue

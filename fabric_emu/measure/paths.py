@@ -69,11 +69,20 @@ def delivered_by_path(record: Record) -> NDArray[np.int64]:
     return _by_path(record, record.arrivals.whole)
 
 
-def _by_path(record: Record, counted: NDArray[np.bool_]) -> NDArray[np.int64]:
+def delivered_bytes_by_path(record: Record) -> NDArray[np.int64]:
+    """Return (queue pairs, PATH_STAMPS + 1) bytes of the whole frames received by path stamp."""
+    return _by_path(record, record.arrivals.whole, record.arrivals.frame_bytes)
+
+
+def _by_path(
+    record: Record, counted: NDArray[np.bool_], weights: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     arrivals = record.arrivals
     index = arrivals.queue_pair[counted] * (PATH_STAMPS + 1) + arrivals.path_stamp[counted]
     size = len(record.pairs) * (PATH_STAMPS + 1)
-    return np.bincount(index, minlength=size).reshape(-1, PATH_STAMPS + 1)
+    # bincount sums in float64: exact below 2**53 bytes.
+    found = np.bincount(index, None if weights is None else weights[counted], size)
+    return found.astype(np.int64).reshape(-1, PATH_STAMPS + 1)
 
 
 def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:

@@ -15,6 +15,7 @@ from fabric_emu.measure.paths import (
     check_prediction,
     conservation,
     delivered_by_path,
+    delivered_bytes_by_path,
     paths_agree,
 )
 from fabric_emu.measure.record import Record
@@ -147,6 +148,7 @@ def _flow_columns(
     dropped = record.flow_ports["dropped_packets"].sum(axis=1)
     columns: dict[str, list[Any]] = {
         "flow": pairs.flow.tolist(),
+        "carries": np.where(np.arange(len(pairs)) < record.data_pairs, "data", "answers").tolist(),
         "qpn": (np.arange(len(pairs)) + QPN_BASE).tolist(),
         "source": [hosts[i] for i in pairs.source],
         "destination": [hosts[i] for i in pairs.destination],
@@ -159,8 +161,9 @@ def _flow_columns(
         "trimmed": record.flow_ports["trimmed_packets"].sum(axis=1).tolist(),
         "marked": record.flow_ports["marked_packets"].sum(axis=1).tolist(),
     }
+    path_bytes = delivered_bytes_by_path(record)
     for stamp in np.nonzero(paths.sum(axis=0))[0]:
-        columns[f"delivered_bytes_path_{stamp}"] = (paths[:, stamp] * record.payload_bytes).tolist()
+        columns[f"delivered_bytes_path_{stamp}"] = path_bytes[:, stamp].tolist()
     if prediction is not None and record.predicted is not None:
         columns["predicted_path"] = [path_name(topology, path) for path in record.predicted]
         columns["as_predicted"] = prediction.matched.tolist()

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from fabric_emu.errors import ScenarioError
-from fabric_emu.model.fields import Description, Duration, Rate
+from fabric_emu.model.fields import Description, Duration, Moment, Rate
 from fabric_emu.model.topology import Link, Topology
 
 
@@ -23,7 +23,7 @@ class Fault(Description):
 
     model_config = ConfigDict(**Description.model_config, populate_by_name=True)
 
-    at: Duration = Field(ge=0, description="when, after the hosts began to send")
+    at: Moment = Field(description="when, after the hosts began to send")
     link: str = Field(description="the link's name, such as leaf1-spine2")
     action: Literal["down", "blackhole", "slow", "loss", "flap"]
     duration: Duration | None = Field(

@@ -41,3 +41,4 @@ _time = _quantity(parse_duration, "500us", "seconds")
 Rate = Annotated[int, _rate[0], _rate[1], Field(gt=0, le=10**15)]
 Size = Annotated[int, _size[0], _size[1], Field(gt=0, le=10**13)]
 Duration = Annotated[float, _time[0], _time[1], Field(gt=0, le=10**6)]
+Moment = Annotated[float, _time[0], _time[1], Field(ge=0, le=10**6)]

@@ -10,6 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from fabric_emu.errors import FabricError, ScenarioError
+from fabric_emu.importers.document import ConfigurationRejected
+from fabric_emu.importers.policy import expand_imports
 from fabric_emu.model.mistakes import A_MAPPING, Origin, line_place, mistakes, short
 from fabric_emu.model.scenario import Scenario
 
@@ -66,10 +68,13 @@ def parse_scenario(text: str | bytes, name: str, overrides: Iterable[str] = ()) 
     for override in overrides:
         origin.overridden.append(_override(data, override))
     try:
+        expand_imports(data, Path(name).parent, origin.place)
         scenario = Scenario.model_validate(data)
         scenario.check()
     except ValidationError as error:
         raise InvalidScenario(mistakes(error.errors(), origin)) from None
+    except ConfigurationRejected as error:
+        raise InvalidScenario(error.problems) from None
     except ScenarioError as error:
         loc = tuple(error.path.replace("[", ".").replace("]", "").split("."))
         place = origin.place(loc, error.path)

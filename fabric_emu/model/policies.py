@@ -21,7 +21,6 @@ QUALITIES = 8
 MAX_FLOWS = 1 << 16
 
 _GAP_S, _SAMPLING_S = 256e-6, 16e-6
-_FULL_QUEUE_FRAMES = 8
 _AGEING_INTERVALS = 4
 _SHORTEST_INTERVAL_S = 0.005
 
@@ -115,7 +114,7 @@ class _Adaptive(Description):
     load_max: float = Field(1.0, gt=0, le=4, description="load over link rate: worst from here on")
     queue_min: Size | None = Field(None, description="queue: best up to here; 0 when left out")
     queue_max: Size | None = Field(
-        None, description="queue: worst from here on; 1 BDP, 8 frames at least, when left out"
+        None, description="queue: worst from here on; 1 BDP when left out"
     )
     hash_seed: int = Field(0, ge=0, lt=1 << 32, description="of the flowlet table's hash")
 
@@ -139,7 +138,7 @@ class _Adaptive(Description):
         scale = hardware_scale(topology)
         frame = frame_bytes or largest_frame_bytes(topology)
         queue_min = self.queue_min or 0
-        full = max(bdp_bytes(topology, frame), _FULL_QUEUE_FRAMES * frame)
+        full = bdp_bytes(topology, frame)
         weights = self.load_weight + self.queue_weight
         return Balancing(
             self.mode,

@@ -1,9 +1,9 @@
 """What a port does with its queue besides dropping: marking (ECN) and trimming.
 
-Thresholds left out follow from the bandwidth-delay product (BDP). A scaled fabric has a handful of
-packets in a round trip where a real one has a hundred, and its shapers let short bursts pass, so
-derived thresholds never fall below a few frames; measured queues of an evenly loaded fabric stay
-under them.
+Thresholds left out follow from the bandwidth-delay product (BDP, ``model.scale.bdp_bytes``).
+
+Fidelity: a scaled fabric has about ten packets in a round trip where a real one has a hundred, so
+its thresholds are a tenth as many packets: chance alone fills a queue that far at high loads.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ DATA_DSCP, TRIMMABLE_DSCP = 0, 10
 
 Dscp = Annotated[int, Field(ge=0, le=63)]
 
-_STEP, _RAMP = 0.5, (0.2, 0.8)
-_STEP_FRAMES, _RAMP_FRAMES = 4, (2, 8)
-_TRIM_FRAMES, _CONTROL_FRAMES = 8, 8
+_STEP, _RAMP_LOW, _RAMP_HIGH = 0.5, 0.2, 0.8
 _LAST_HOP = 1.5
 
 
@@ -94,14 +92,11 @@ class Ecn(Description):
         frame = frame_bytes or largest_frame_bytes(topology)
         bdp = bdp_bytes(topology, frame)
         if not self._is_ramp:
-            step = self.mark_at or max(round(_STEP * bdp), _STEP_FRAMES * frame)
+            step = self.mark_at or round(_STEP * bdp)
             return Marking(step, step, 1_000_000, self.host_ports)
-        ends = [
-            max(round(share * bdp), frames * frame)
-            for share, frames in zip(_RAMP, _RAMP_FRAMES, strict=True)
-        ]
-        low = self.mark_min or min(ends[0], (self.mark_max or ends[1]) - 1)
-        high = self.mark_max or max(ends[1], low + 1)
+        high = self.mark_max or round(_RAMP_HIGH * bdp)
+        low = self.mark_min or min(round(_RAMP_LOW * bdp), high - 1)
+        high = max(high, low + 1)
         chance = 1.0 if self.max_probability is None else self.max_probability
         return Marking(max(low, 1), high, round(chance * 1e6), self.host_ports)
 
@@ -181,12 +176,12 @@ class Trimming(Description):
             frame_bytes: largest frame that the hosts send; the MTU's when left out.
         """
         frame = frame_bytes or largest_frame_bytes(topology)
-        above = self.trim_at or max(bdp_bytes(topology, frame), _TRIM_FRAMES * frame)
+        above = self.trim_at or bdp_bytes(topology, frame)
         return Trims(
             self.trim_to,
             above,
             self.trim_at_last_hop or round(_LAST_HOP * above),
-            self.control_limit or max(above, _CONTROL_FRAMES * frame),
+            self.control_limit or above,
             self.trimmable,
             self.trimmed,
             self.trimmed_last_hop,

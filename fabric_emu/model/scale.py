@@ -7,6 +7,9 @@ from fabric_emu.model.topology import Topology
 HARDWARE_RATE_BPS = 400 * 10**9
 """Link rate that times given for hardware are taken to mean, unless a topology says otherwise."""
 
+BDP_FRAMES = 8
+"""Frames that a fabric's bandwidth-delay product is taken to hold at least."""
+
 ETHERNET_BYTES = 14
 _UDP_BTH_RETH_ICRC_BYTES = 8 + 12 + 16 + 4
 
@@ -43,6 +46,11 @@ def data_frame_bytes(topology: Topology, payload_bytes: int) -> int:
 
 
 def bdp_bytes(topology: Topology, frame_bytes: int) -> int:
-    """Return the bandwidth-delay product: the slowest link's rate over a base round trip."""
+    """Return the bandwidth-delay product: the slowest link's rate over a base round trip.
+
+    ``BDP_FRAMES`` at least: serialisation alone makes six frames at most, and NICs that are
+    processes add about as much to a round trip. Real fabrics hold a hundred.
+    """
     slowest_bps = min(topology.link_rate, topology.host_rate_bps)
-    return round(slowest_bps / 8 * base_rtt_s(topology, frame_bytes))
+    serialised = round(slowest_bps / 8 * base_rtt_s(topology, frame_bytes))
+    return max(serialised, BDP_FRAMES * frame_bytes)

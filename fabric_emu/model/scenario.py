@@ -15,7 +15,6 @@ from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import PATH_STAMPS, Topology
 from fabric_emu.model.workload import OpenLoop
 
-
 LIVE_NODES = 1000
 """Hosts and switches of a live fabric, at most."""
 

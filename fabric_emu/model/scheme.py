@@ -32,7 +32,10 @@ class Nic(Description):
     round robin over all values in an order of its own (both only where a transport learns; an
     open loop draws at random).
 
-    Fidelity: a real MRC NIC learns from ECN, trims and losses which entropy values to leave out;
+    Fidelity: on a real fabric an MRC queue pair has 128 to 256 entropy values, about as many as
+    there are paths, and as many packets in flight; each value that leads nowhere costs a packet
+    before it is left out. A scaled fabric has few paths and few packets in flight, so by default
+    it gets two values for every path. A real MRC NIC learns from ECN, trims and losses which entropy values to leave out;
     in an open loop nothing is learnt.
     Source: OCP MRC 1.0 (entropy value modes GENERATED and EXPLICIT), UE specification 1.0.
     """
@@ -60,7 +63,13 @@ class Nic(Description):
     retries: int = Field(
         7, ge=0, le=100, description="timeouts in a row after which a queue pair fails"
     )
-    entropy_values: int = Field(256, ge=1, le=4096, description="even: values of each flow")
+    entropy_values: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="entropy values of each queue pair; left out: two for every path with a "
+        "transport, 256 in an open loop",
+    )
     ecn: bool = Field(True, description="packets say that they understand ECN: switches may mark")
     trimmable: bool = Field(
         False, description="packets carry a DSCP that lets switches trim them instead of dropping"

@@ -123,7 +123,13 @@ class Topology(Description):
     stands_for: Rate | None = Field(
         None, description="the real rate that link_rate stands for; results are also given in it"
     )
-    mtu: int = Field(9000, ge=1280, le=65000, description="IP MTU of every interface, bytes")
+    mtu: int = Field(
+        4200,
+        ge=1280,
+        le=65000,
+        description="IP MTU of every interface, bytes; the shaper lets two such packets through at "
+        "once, so no larger than needed",
+    )
     ip: Literal[4, 6, "both"] = Field(4, description="address families of the fabric")
 
     @model_validator(mode="after")

@@ -98,7 +98,7 @@ class RoceFrames:
             of_opcode.append(replicate(bytes(frame), heads))
         frames = np.stack(of_opcode, axis=1).reshape(len(rows) * len(opcodes), -1)
         self._number(frames, np.repeat(QPN_BASE + rows, len(opcodes)))
-        return FrameTemplates(frames)
+        return FrameTemplates(frames, compact=size != self._space.payload)
 
     def _last_templates(self, rows: Ints, heads: Bytes) -> dict[int, tuple[Ints, FrameTemplates]]:
         """Return templates of parts' short last packets, by payload size.

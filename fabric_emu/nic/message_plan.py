@@ -19,6 +19,7 @@ from fabric_emu.nic.messenger import MessagePlan
 from fabric_emu.nic.plan import PAYLOAD_BYTE
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
+from fabric_emu.nic.uet_frames import UetFrames
 from fabric_emu.nic.worker import Port
 from fabric_emu.predict.entropy import spread_evenly
 from fabric_emu.predict.placement import Packets, Placement
@@ -32,6 +33,9 @@ QUEUE_S = 0.004
 """What a NIC's queue holds, as time at its rate: less than a worker's round and it runs dry."""
 
 SLOTS = 1024
+LEAST_VALUES = 8
+"""Entropy values of a sprayed queue pair, at least."""
+
 TRIMMED_DSCP, LAST_HOP_DSCP = 49, 50
 _FRAME_OVERHEAD = 100
 
@@ -74,10 +78,7 @@ class MessagePlanner:
         for i, cpu in enumerate(cpus):
             hosts = busy[i :: len(cpus)]
             rows = np.flatnonzero(np.isin(space.source, hosts) | np.isin(space.destination, hosts))
-            frames = RoceFrames(
-                space, rows, [self._ends(int(row)) for row in rows], recipe.kind == "mrc",
-                PAYLOAD_BYTE,
-            )  # fmt: skip
+            frames = self._frames(rows, recipe.kind)
             queue = round(QUEUE_S * topology.host_rate_bps / 8 / frames.length)
             plans.append(
                 MessagePlan(
@@ -98,6 +99,12 @@ class MessagePlanner:
                 )
             )
         return plans
+
+    def _frames(self, rows: NDArray[np.int64], kind: str) -> RoceFrames | UetFrames:
+        ends = [self._ends(int(row)) for row in rows]
+        if kind == "uet":
+            return UetFrames(self.space, rows, ends, PAYLOAD_BYTE)
+        return RoceFrames(self.space, rows, ends, kind == "mrc", PAYLOAD_BYTE)
 
     def _host(self, number: int) -> Node:
         return self._fabric.topology.hosts[number]
@@ -154,6 +161,10 @@ class MessagePlanner:
         if nic.entropy == "qp":
             ports = [source_port(QPN_BASE + n + row, QPN_BASE + row) for row in range(n)]
             return np.array(ports, np.uint16)[:, None]
+        topology = self._fabric.topology
+        paths = max(topology.uplinks_per_leaf, 1)
+        paths *= max(topology.super_spines // max(topology.spines, 1), 1)
+        wanted = nic.entropy_values or max(2 * paths, LEAST_VALUES)
         draw = np.random.default_rng([self._fabric.seed, 2])
         if nic.entropy == "even" and self._placement is not None:
             packets = Packets(
@@ -163,10 +174,11 @@ class MessagePlanner:
                 space.destination,
                 np.zeros(n, np.uint16),
             )
-            return spread_evenly(self._placement, packets, nic.entropy_values, draw)
-        shape = (n, nic.entropy_values)
-        last = FIRST_SOURCE_PORT + SOURCE_PORTS
-        return draw.integers(FIRST_SOURCE_PORT, last, shape, np.uint16)
+            return spread_evenly(self._placement, packets, wanted, draw)
+        # Steps of an odd number round a power of two: no value comes twice.
+        first, step = draw.integers(0, SOURCE_PORTS, (2, n, 1)) | [[[0]], [[1]]]
+        values = (first + step * np.arange(wanted)) % SOURCE_PORTS
+        return (values + FIRST_SOURCE_PORT).astype(np.uint16)
 
     def _queue_pairs(self) -> QueuePairs:
         space = self.space

@@ -16,7 +16,14 @@ from fabric_emu.nic.ring import MixedRing, Received
 from fabric_emu.nic.transport.packets import Kind
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.nic.worker import LAG_BIN_S, Port, Report, open_receive_ring, open_transmit_ring
+from fabric_emu.nic.worker import (
+    LAG_BIN_S,
+    LEAST_REST_S,
+    Port,
+    Report,
+    open_receive_ring,
+    open_transmit_ring,
+)
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,9 @@ class Messenger:
             if now >= 0:
                 report.busy_s += took
                 report.loops[min(int(took / LAG_BIN_S), len(report.loops) - 1)] += 1
-            if took < tick:
-                time.sleep(tick - took)
+            if tick:
+                # A real-time process that never rests starves its parent and the kernel's threads.
+                time.sleep(max(tick - took, LEAST_REST_S))
         report.wall_s = (time.monotonic_ns() - start_ns) * 1e-9
 
     def _round(self, now: float) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
@@ -83,6 +83,16 @@ class Traffic:
         for _, connection in self._workers:
             connection.send(self.start_ns)
         self._sending = {connection for _, connection in self._workers}
+
+    @contextlib.contextmanager
+    def real_time(self) -> Iterator[None]:
+        """Run a block as the workers run, so that nothing else on the machine holds it up."""
+        policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        try:
+            yield
+        finally:
+            os.sched_setscheduler(0, policy, parameters)
 
     def elapsed_s(self) -> float:
         """Return the time since the start."""

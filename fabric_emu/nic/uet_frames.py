@@ -1,8 +1,8 @@
 """Ultra Ethernet frames of transports' packets: encoding to send, decoding what arrived.
 
-Queue pair row q is a packet delivery context with id q at its target, which data is sent to, and
-``queue pairs + q`` at its initiator, which answers are sent to; so the switches count both
-directions apart. The entropy value is the UDP source port. Packets by kind: DATA is a RUD_CC_REQ
+Queue pair row q is a packet delivery context with id ``QPN_BASE + q`` at its target, which data
+is sent to, and ``QPN_BASE + queue pairs + q`` at its initiator, which answers are sent to; so the
+switches count both directions apart. The entropy value is the UDP source port. Packets by kind: DATA is a RUD_CC_REQ
 with the sender's credit target, SACK an ACK_CC, TRIM_NACK a NACK, CREDIT a control packet with
 the credit granted in all, PROBE a control packet that an ACK with the probe flag answers.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scapy.packet import Packet, Raw
 
+from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Places
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
@@ -57,7 +58,7 @@ from fabric_emu.wire.uet_layout import (
     prologue,
 )
 
-MOST_QUEUE_PAIRS = 1 << 15
+MOST_QUEUE_PAIRS = (1 << 15) - QPN_BASE
 """Ids of packet delivery contexts have 16 bits, and a queue pair takes two."""
 
 MOST_PACKETS = 1 << 23
@@ -133,7 +134,7 @@ class UetFrames:
 
     def _frames(self, kind: Kind, layers: list[Packet], rows: Ints, heads: Bytes) -> PatchedFrames:
         frames = replicate(bytes(self._example.frame(*layers)), heads)
-        target, initiator = rows, rows + self._space.queue_pairs
+        target, initiator = rows + QPN_BASE, rows + QPN_BASE + self._space.queue_pairs
         forth = kind in (Kind.DATA, Kind.PROBE)
         source, destination = (initiator, target) if forth else (target, initiator)
         column(frames, self._udp + SOURCE_PDC, ">u2")[:] = source

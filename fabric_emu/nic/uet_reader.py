@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.nic.formats import Ints, existing
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
@@ -46,11 +47,16 @@ class UetReader:
     def read(self, columns: UetColumns, trimmed_dscp: int, last_hop_dscp: int) -> Packets:
         """Return the packets, without those of no queue pair or packet of the run."""
         total = self._total
-        to, back = columns.destination, columns.source_pdc
-        known = columns.found & (to < 2 * total) & (np.abs(to - back) == total)
+        to, back = columns.destination - QPN_BASE, columns.source_pdc - QPN_BASE
+        known = (
+            columns.found
+            & (np.minimum(to, back) >= 0)
+            & (to < 2 * total)
+            & (np.abs(to - back) == total)
+        )
         if not known.all():
             columns = columns.take(known)
-            to, back = columns.destination, columns.source_pdc
+            to, back = to[known], back[known]
         pair = np.minimum(to, back)
         kind = _KINDS[columns.prologue]
         psn, present, dscp = columns.psn, columns.present, columns.dscp

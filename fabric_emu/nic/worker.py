@@ -29,6 +29,7 @@ from fabric_emu.wire.template import FrameTemplates
 from fabric_emu.wire.udp import UdpColumns
 
 LAG_BIN_S = 1e-4
+LEAST_REST_S = 1e-4
 _LAG_BINS = 20_000
 _LOOP_BINS = 2_000
 _PR_SET_PDEATHSIG = 1
@@ -226,8 +227,9 @@ class Worker:
             took = (time.monotonic_ns() - start_ns) * 1e-9 - elapsed
             report.busy_s += took if elapsed >= 0 else 0.0
             report.loops[min(int(took / LAG_BIN_S), _LOOP_BINS - 1)] += 1
-            if took < tick:
-                time.sleep(tick - took)
+            if tick:
+                # A real-time process that never rests starves its parent and the kernel's threads.
+                time.sleep(max(tick - took, LEAST_REST_S))
         self._receive()
         report.wall_s = (time.monotonic_ns() - start_ns) * 1e-9
 

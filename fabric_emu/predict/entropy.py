@@ -20,6 +20,9 @@ from fabric_emu.predict.placement import Packets, Placement, without_skipped
 ALL_PORTS = np.arange(FIRST_SOURCE_PORT, FIRST_SOURCE_PORT + SOURCE_PORTS, dtype=np.uint16)
 """Every source port that RoCEv2 uses."""
 
+OPEN_LOOP_VALUES = 256
+"""Entropy values of an evenly sprayed flow, unless the scheme says otherwise."""
+
 FLOW_LABELS = 1 << 20
 _LABELS_AT_ONCE = 1 << 14
 
@@ -54,7 +57,7 @@ def rotations(placement: Placement, pairs: QueuePairs, nic: Nic, seed: int) -> N
     for rows in pairs.groups():
         firsts = rows[rows % nic.queue_pairs == 0]
         packets = Packets.of(pairs, firsts)
-        spread = spread_evenly(placement, packets, nic.entropy_values, draw)
+        spread = spread_evenly(placement, packets, nic.entropy_values or OPEN_LOOP_VALUES, draw)
         parts.append((pairs.flow[firsts], spread))
     width = max(spread.shape[1] for _, spread in parts)
     rotation = np.zeros((len(pairs) // nic.queue_pairs, width), np.uint16)

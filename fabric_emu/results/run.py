@@ -26,16 +26,14 @@ from typing import Any, Literal, Protocol, Self
 
 from numpy.typing import NDArray
 
-from fabric_emu.errors import FabricError
 from fabric_emu.model.expectation import judge
 from fabric_emu.model.scenario import Scenario
-from fabric_emu.results.figure_of import figure_of, plain, worst_load_figure
 from fabric_emu.results.folder import safe_name, write_file, write_folder
+from fabric_emu.results.summaries import figure_of, plain, worst_load_figure
 from fabric_emu.results.tables import (
     Arrays,
     Columns,
     csv_bytes,
-    csv_columns,
     npz_arrays,
     npz_bytes,
 )
@@ -52,12 +50,6 @@ SPREAD_FIGURES = ("worst_uplink_load", "efficiency", "reordering.ratio", "delay.
 """What is summed up over several seeds; ``worst_link_load`` is first where no uplinks are."""
 
 Status = Literal["complete", "partial", "failed"]
-
-
-class UnreadableRun(FabricError):
-    """A run folder that this version cannot read."""
-
-    exit_code = 2
 
 
 class Measured(Protocol):
@@ -234,64 +226,3 @@ class RunResult:
 
         write_file(folder / REPORT_FILE, report_page([self]).encode())
         return folder / REPORT_FILE
-
-
-def load_run(path: str | Path) -> RunResult:
-    """Read a run back from its folder or from its ``run.json``.
-
-    Raises:
-        UnreadableRun: it is not there, is not a run, or was written by a newer version.
-    """
-    path = Path(path)
-    file = path / RUN_FILE if path.is_dir() else path
-    try:
-        document = json.loads(file.read_bytes())
-    except OSError as error:
-        raise UnreadableRun(f"{file}: {error.strerror}") from None
-    except ValueError as error:
-        raise UnreadableRun(f"{file} is not JSON: {error}") from None
-    version = document.get("format") if isinstance(document, dict) else None
-    if not isinstance(version, int):
-        raise UnreadableRun(f"{file} is not the record of a run: it names no format")
-    if version > FORMAT:
-        raise UnreadableRun(
-            f"{file} has format {version}; this fabric-emu reads formats up to {FORMAT}: "
-            "read it with the version that wrote it, or a newer one"
-        )
-    try:
-        names = [name for summary in document["schemes"] for name in summary["files"].values()]
-        contents = {name: _read(file.parent / Path(name).name) for name in names}
-        return RunResult(
-            name=document["name"],
-            scenario=document["scenario"],
-            seed=document["seed"],
-            seeds=tuple(document["seeds"]),
-            started=document["started"],
-            machine=document["machine"],
-            status=document["status"],
-            error=document["error"],
-            schemes=tuple(document["schemes"]),
-            tables={
-                name: _parsed(file.parent / Path(name).name, content)
-                for name, content in contents.items()
-                if not name.endswith(".npz")
-            },
-            packed={name: found for name, found in contents.items() if name.endswith(".npz")},
-            format=version,
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableRun(f"{file} is not whole: {error!r}") from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnreadableRun(f"{path}: {error.strerror}") from None
-
-
-def _parsed(path: Path, content: bytes) -> Columns:
-    try:
-        return csv_columns(content)
-    except ValueError as error:
-        raise UnreadableRun(f"{path}: {error}") from None

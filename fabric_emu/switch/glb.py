@@ -149,9 +149,10 @@ def _sealed(envelope: bytes, payload: bytes) -> bytes:
     is_ipv4 = frame[12:14] == b"\x08\x00"
     udp = 34 if is_ipv4 else 54
     length = len(frame) - udp
-    frame[udp + 4 : udp + 6] = struct.pack("!H", length)
+    frame[udp + 4 : udp + 8] = struct.pack("!HH", length, 0)
     if is_ipv4:
         frame[16:18] = struct.pack("!H", len(frame) - 14)
+        frame[24:26] = bytes(2)
         frame[24:26] = struct.pack("!H", _checksum(frame[14:34]))
         addresses = frame[26:34]
     else:

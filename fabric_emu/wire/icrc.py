@@ -18,6 +18,7 @@ from fabric_emu.wire.layout import ICRC_LENGTH, IP, UDP_LENGTH, ip_layout
 # Eight bytes of ones stand where InfiniBand's local route header was.
 _AFTER_PSEUDO_HEADER = zlib.crc32(b"\xff" * 8)
 _WORD_VALUES = 1 << 16
+_CARRY_STARTS = np.arange(4) * 256
 
 
 def icrc(frame: bytes | bytearray | memoryview) -> int:
@@ -66,23 +67,55 @@ def word_tables(distances: tuple[int, ...]) -> npt.NDArray[np.uint32]:
     return flat
 
 
+def carry_tables(distance: int) -> npt.NDArray[np.uint32]:
+    """Return what each byte of a CRC becomes when ``distance`` zero bytes follow.
+
+    Returns:
+        (4 * 256,) one table after the other, for a CRC's bytes from the lowest on: the XOR of
+        their four values is the CRC of the longer message.
+    """
+    zeros = bytes(distance)
+    unchanged = zlib.crc32(zeros)
+    tables = np.zeros((4, 256), dtype=np.uint32)
+    for bit in range(32):
+        table, low = tables[bit // 8], 1 << bit % 8
+        change = zlib.crc32(zeros, 1 << bit) ^ unchanged
+        table[low : 2 * low] = table[:low] ^ np.uint32(change)
+    return tables.reshape(-1)
+
+
 class BatchIcrc:
     """ICRCs of frames that differ from their flow's template only in a few 16-bit words.
 
     Args:
         frames: (flows, length) uint8, whole frames of equal length, including the ICRC's place.
         words: even byte offsets of the words that may differ.
+        compact: use the same tables, 256 kB a word, as compact batches of other lengths with
+            words the same distances apart. Takes a little longer.
     """
 
-    def __init__(self, frames: npt.NDArray[np.uint8], words: Sequence[int]) -> None:
+    def __init__(
+        self, frames: npt.NDArray[np.uint8], words: Sequence[int], compact: bool = False
+    ) -> None:
         length = frames.shape[1]
         blank = frames.copy()
         for word in words:
             blank[:, word : word + 2] = 0
         self._base = np.array([icrc(frame.tobytes()) for frame in blank], dtype=np.uint32)
         self._columns = np.array([word // 2 for word in words])
-        self._tables = word_tables(tuple(length - ICRC_LENGTH - word - 2 for word in words))
         self._starts = (np.arange(len(words)) * _WORD_VALUES)[:, np.newaxis]
+        end = max(words) + 2 if compact else length - ICRC_LENGTH
+        self._distances = tuple(end - word - 2 for word in words)
+        self._tables = word_tables(self._distances)
+        self._carry = carry_tables(length - ICRC_LENGTH - end) if compact else None
+
+    def __getstate__(self) -> dict[str, object]:
+        # The tables are many megabytes and quickly made: they do not travel to other processes.
+        return {name: value for name, value in vars(self).items() if name != "_tables"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._tables = word_tables(self._distances)
 
     def icrc(
         self, flow: npt.NDArray[np.integer], rows: npt.NDArray[np.uint8]
@@ -98,5 +131,8 @@ class BatchIcrc:
         # costs more at every batch size.
         index = rows.view(np.uint16).T[self._columns] + self._starts
         icrcs: npt.NDArray[np.uint32] = np.bitwise_xor.reduce(self._tables[index], axis=0)
+        if self._carry is not None:
+            each = icrcs.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4) + _CARRY_STARTS
+            icrcs = np.bitwise_xor.reduce(self._carry[each], axis=1)
         icrcs ^= self._base[flow]
         return icrcs

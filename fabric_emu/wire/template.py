@@ -47,6 +47,7 @@ class FrameTemplates:
         frames: one scapy frame per flow, or (flows, length) uint8 of whole frames whose ICRC is
             ignored; all of one IP version, one length, the same extension headers, and the same
             payload after the send time.
+        compact: see ``BatchIcrc``: for sets of frames of many lengths.
 
     Attributes:
         length: bytes of a whole frame, Ethernet header to ICRC.
@@ -60,7 +61,9 @@ class FrameTemplates:
         ValueError: the frames do not fit together, or are not RoCEv2.
     """
 
-    def __init__(self, frames: Sequence[Packet] | npt.NDArray[np.uint8]) -> None:
+    def __init__(
+        self, frames: Sequence[Packet] | npt.NDArray[np.uint8], compact: bool = False
+    ) -> None:
         if isinstance(frames, np.ndarray):
             whole = frames
         else:
@@ -91,11 +94,11 @@ class FrameTemplates:
 
         words = [self._udp + SOURCE_PORT, self._udp + ACK_REQUEST, self._udp + ACK_REQUEST + 2]
         words += range(self._send_time, self.header_length, 2)
-        self._icrc = BatchIcrc(whole, words)
+        self._icrc = BatchIcrc(whole, words, compact)
         patched = {"RETH": _ADDRESS_LENGTH, "AETH": HEADER_LENGTH["AETH"]}
         length = patched.get(self._extension[0], 0) if self._extension else 0
         self._icrc_with_extension = (
-            BatchIcrc(whole, [*words, *range(extension, extension + length, 2)])
+            BatchIcrc(whole, [*words, *range(extension, extension + length, 2)], compact)
             if length
             else self._icrc
         )

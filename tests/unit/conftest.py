@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fabric_emu.model.load import parse_scenario
 from fabric_emu.model.scenario import Scenario
@@ -101,6 +103,11 @@ class Result:
     ports: dict[str, list[Any]] = field(
         default_factory=lambda: {"port": ["leaf1-spine1"], "enqueued": [10_000]}
     )
+    series: dict[str, NDArray[Any]] = field(
+        default_factory=lambda: {"time_s": np.array([0.0, 0.5, 1.0])}
+    )
+    reordering: dict[str, NDArray[Any]] = field(default_factory=dict)
+    messages: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 @pytest.fixture

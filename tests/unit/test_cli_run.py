@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from fabric_emu.cli import main
 from fabric_emu.commands.scenarios import choose_schemes
 from fabric_emu.model.load import load_scenario
-from fabric_emu.results.run import load_run
+from fabric_emu.results.read import load_run
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOLBROOK = CHECKOUT / "scenarios" / "holbrook.yaml"
@@ -53,7 +53,10 @@ def run_scheme(scenario, scheme, seed, progress):
         for _ in range(600):
             time.sleep(0.1)
     summary = json.loads(Path(__file__).with_name(scheme.name + ".json").read_text())
-    return SimpleNamespace(summary={**summary, "seed": seed}, flows={"qpn": [1]}, ports={})
+    return SimpleNamespace(
+        summary={**summary, "seed": seed}, flows={"qpn": [1]}, ports={},
+        series={}, reordering={}, messages={},
+    )
 """
 
 COMMAND = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -274,17 +275,24 @@ def test_nscc_decrease_once_per_round_trip():
 
 
 def test_nscc_fast_increase_after_a_window_without_delay():
-    control = nscc()
-    s = control.settings
+    # Other increases are paid out only once, at the start.
+    s = replace(nscc().settings, adjust_bytes=math.inf)
+    control = Nscc(1, s)
     control.window_bytes[:] = 10_000
     ack(control, 1.0, (0, 0.0, False))
     control.window_bytes[:] = 10_000
     for now in (1.0001, 1.0002):  # with the first 12,288 bytes: more than a window
         ack(control, now, (0, 0.0, False))
     assert control.window_bytes[0] == pytest.approx(10_000 + MTU * s.fi_scale)
-    ack(control, 1.0003, (0, 0.9, False))  # delay ends it
-    ack(control, 1.0004, (0, 0.0, False))
-    assert control.window_bytes[0] == pytest.approx(10_000 + MTU * s.fi_scale)
+    # Delay ends it, and so does congestion; then it takes a whole window again.
+    for now, delay, marked in ((1.0003, 0.9, False), (1.0006, 1.0, True)):
+        before = control.window_bytes[0]
+        ack(control, now, (0, delay, marked))
+        ack(control, now + 1e-4, (0, 0.0, False))
+        assert control.window_bytes[0] == before
+        for more in (2e-4, 2.5e-4):
+            ack(control, now + more, (0, 0.0, False))
+        assert control.window_bytes[0] == pytest.approx(before + MTU * s.fi_scale)
 
 
 def test_nscc_quick_adapt_takes_what_was_delivered():

@@ -12,7 +12,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "fabric_emu"
-PURE = ("model", "wire", "measure", "predict", "results")
+PURE = ("model", "importers", "wire", "measure", "predict", "results")
 
 IMPORT_ALL = """
 import importlib, sys

@@ -52,9 +52,9 @@ def test_ports_of_the_whole_range():
         table.index_of(column(1), np.array([4791], np.uint16))
 
 
-def test_equal_ports_of_a_queue_pair_are_refused():
-    with pytest.raises(ValueError, match="must differ"):
-        PortTable(1, np.array([50000, 50000], np.uint16))
+def test_of_equal_ports_the_first_is_found():
+    table = PortTable(1, np.array([50001, 50000, 50001], np.uint16))
+    assert table.index_of(column(0), np.array([50001], np.uint16)).tolist() == [0]
 
 
 # --- Random and oblivious ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from dataclasses import replace
 
@@ -124,7 +125,8 @@ def test_word_tables_give_the_difference_from_zero(message: bytes, tail: int) ->
 
 
 @BOTH
-def test_batch_equals_one_by_one(envelope: Envelope) -> None:
+@pytest.mark.parametrize("compact", [False, True])
+def test_batch_equals_one_by_one(envelope: Envelope, compact: bool) -> None:
     rng = np.random.default_rng(11)
     frames = np.stack(
         [
@@ -133,9 +135,12 @@ def test_batch_equals_one_by_one(envelope: Envelope) -> None:
         ]
     )
     words = (34, 52, 70, 120) if envelope is IPV4 else (54, 72, 90, 140)
-    batch = BatchIcrc(frames, words)
+    batch = BatchIcrc(frames, words, compact)
     flow = rng.integers(0, 5, size=200)
     rows = frames[flow]
     for word in words:
         rows[:, word : word + 2] = rng.integers(0, 256, size=(200, 2))
     assert batch.icrc(flow, rows).tolist() == [icrc(row.tobytes()) for row in rows]
+    sent = pickle.dumps(batch)
+    assert len(sent) < 1 << 16  # one table has 256 kB
+    assert pickle.loads(sent).icrc(flow, rows).tolist() == batch.icrc(flow, rows).tolist()

@@ -1,9 +1,4 @@
-"""An FBOSS agent's flowlet switching read as a policy; what cannot be honoured is refused by name.
-
-The files are in ``data/fboss``: what is taken of ``NAME.json`` is in ``NAME.yaml``, what is said
-against it in ``NAME.txt``. After a change ``python tests/unit/test_import_fboss.py`` writes these
-anew; then read the difference.
-"""
+"""An FBOSS agent's flowlet switching read as a policy; what cannot be honoured is refused."""
 
 from __future__ import annotations
 
@@ -20,20 +15,18 @@ from hypothesis import strategies as st
 from fabric_emu.errors import ScenarioError
 from fabric_emu.importers import fboss
 from fabric_emu.importers.document import ConfigurationRejected, Document
-from fabric_emu.importers.hardware import Adaptive, Found
+from fabric_emu.importers.found import Found
 
 DATA = Path(__file__).parent / "data" / "fboss"
 AGENT: dict[str, Any] = json.loads((DATA / "agent.json").read_text())
 
 
-def read(configuration: dict[str, Any]) -> Found:
-    return fboss.read(Document("agent.conf", configuration))
+def read(configuration: dict[str, Any], *ignore: str) -> Found:
+    return fboss.read(Document("agent.conf", configuration, ignore))
 
 
-def adaptive(configuration: dict[str, Any]) -> Adaptive:
-    found = read(configuration).adaptive
-    assert found is not None
-    return found
+def policy(configuration: dict[str, Any], *ignore: str) -> dict[str, Any]:
+    return {key: setting.value for key, setting in read(configuration, *ignore).policy.items()}
 
 
 def refusals(configuration: dict[str, Any]) -> list[str]:
@@ -57,76 +50,101 @@ def weighing(load: int, queue: int, factor: int = 10) -> dict[str, int]:
 
 
 def test_agent_is_taken_whole() -> None:
-    assert adaptive(AGENT) == Adaptive(
-        "flowlet-quality",
-        idle_us=128,
-        flows=2048,
-        sample_us=16.0,  # 62,500 a second
-        load_samples=8,
-        queue_samples=4,
-        load_weight=70,
-        queue_weight=30,
-        load_range=(0.1, 1.0),
-        queue_range=(100_000, 200_000),
-    )
+    assert policy(AGENT) == {
+        "mode": "flowlet-quality",
+        "flowlet_gap": pytest.approx(128e-6),
+        "max_flows": 2048,
+        "sampling": pytest.approx(16e-6),  # 62,500 a second
+        "exponent": 3,
+        "load_min": 0.1,
+        "load_max": 1.0,
+        "queue_min": 100_000,
+        "queue_max": 200_000,
+        "load_weight": 70,
+        "queue_weight": 30,
+    }
 
 
 def test_switch_may_stand_alone() -> None:
-    assert adaptive(AGENT["sw"]) == adaptive(AGENT)
+    assert policy(AGENT["sw"]) == policy(AGENT)
 
 
 def test_what_is_not_given_is_left_to_the_emulator() -> None:
-    # DEFAULT_FLOWLET_TABLE_SIZE and FLOWLET_QUALITY are the defaults in switch_config.thrift.
-    found = adaptive(flowlets())
-    assert (found.mode, found.flows) == ("flowlet-quality", 4096)
-    assert [found.sample_us, found.load_weight, found.load_range, found.queue_range] == [None] * 4
+    # DEFAULT_FLOWLET_TABLE_SIZE and FLOWLET_QUALITY are the defaults in switch_config.thrift;
+    # an exponent that is not set is 0.
+    assert policy(flowlets()) == {
+        "mode": "flowlet-quality",
+        "flowlet_gap": pytest.approx(16e-6),
+        "max_flows": 4096,
+        "exponent": 0,
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "number", "mode"),
     [
         ("FLOWLET_QUALITY", 0, "flowlet-quality"),
-        ("PER_PACKET_QUALITY", 1, "packet-quality"),
+        ("PER_PACKET_QUALITY", 1, "per-packet-quality"),
         ("FIXED_ASSIGNMENT", 2, "fixed"),
-        ("PER_PACKET_RANDOM", 3, "packet-random"),
+        ("PER_PACKET_RANDOM", 3, "per-packet-random"),
     ],
 )
 def test_modes_by_name_and_number(name: str, number: int, mode: str) -> None:
-    assert adaptive(flowlets(switchingMode=name)).mode == mode
-    assert adaptive(flowlets(switchingMode=number)).mode == mode
+    assert policy(flowlets(switchingMode=name))["mode"] == mode
+    assert policy(flowlets(switchingMode=number))["mode"] == mode
+    assert ("flowlet_gap" in policy(flowlets(switchingMode=number))) == (number == 0)
 
 
 @pytest.mark.parametrize(
-    ("rate", "interval_us", "samples"),
+    ("rate", "interval_s", "exponent"),
     [
-        # A rate, with exponents from 0: 2^3 samples.
-        (50_000, 20.0, 8),
-        (62_500, 16.0, 8),
-        (1_000_000, 1.0, 8),
-        # An interval, with exponents from 1: 2^2 samples; under 512 it is in microseconds.
-        (1, 1.0, 4),
-        (511, 511.0, 4),
-        (512, 0.512, 4),
-        (1000, 1.0, 4),
-        (20_000, 20.0, 4),
+        # A rate, with exponents from 0.
+        (50_000, 20e-6, 3),
+        (62_500, 16e-6, 3),
+        (1_000_000, 1e-6, 3),
+        # An interval, with exponents from 1; under 512 it is in microseconds.
+        (1, 1e-6, 2),
+        (511, 511e-6, 2),
+        (512, 512e-9, 2),
+        (1000, 1e-6, 2),
+        (20_000, 20e-6, 2),
     ],
 )
-def test_sampling_as_rate_or_interval(rate: int, interval_us: float, samples: int) -> None:
-    found = adaptive(flowlets(dynamicSampleRate=rate, dynamicEgressLoadExponent=3))
-    assert (found.sample_us, found.load_samples) == (interval_us, samples)
+def test_sampling_as_rate_or_interval(rate: int, interval_s: float, exponent: int) -> None:
+    found = policy(flowlets(dynamicSampleRate=rate, dynamicEgressLoadExponent=3))
+    assert (found["sampling"], found["exponent"]) == (pytest.approx(interval_s), exponent)
+
+
+@pytest.mark.parametrize(("rate", "largest"), [(62_500, 0), (1000, 1)])
+def test_queue_is_not_averaged(rate: int, largest: int) -> None:
+    assert policy(flowlets(dynamicSampleRate=rate, dynamicQueueExponent=largest))
+    (said,) = refusals(flowlets(dynamicSampleRate=rate, dynamicQueueExponent=largest + 1))
+    assert said == (
+        f"flowletSwitchingConfig.dynamicQueueExponent: {largest + 1}: expected at most {largest}: "
+        "the queue counts as it is, not its average; to do without it, ignore dynamicQueueExponent"
+    )
 
 
 @pytest.mark.parametrize("exponent", [0, 1])
 def test_smallest_exponents_average_nothing_on_sai(exponent: int) -> None:
-    found = adaptive(flowlets(dynamicSampleRate=1000, dynamicQueueExponent=exponent))
-    assert found.queue_samples == 1
+    found = policy(flowlets(dynamicSampleRate=1000, dynamicEgressLoadExponent=exponent))
+    assert found["exponent"] == 0
+
+
+def weights(configuration: dict[str, Any], *ignore: str) -> tuple[int, int]:
+    found = policy(configuration, *ignore)
+    return found["load_weight"], found["queue_weight"]
 
 
 def test_weights_are_those_of_the_ports_that_have_some() -> None:
-    found = adaptive(ports("a", "a", a=weighing(80, 20), b=weighing(60, 40)))
-    assert (found.load_weight, found.queue_weight) == (80, 20)
-    found = adaptive(ports(a=weighing(60, 40)))
-    assert (found.load_weight, found.queue_weight) == (60, 40)
+    assert weights(ports("a", "a", a=weighing(80, 20), b=weighing(60, 40))) == (80, 20)
+    assert weights(ports(a=weighing(60, 40))) == (60, 40)
+
+
+def test_missing_weight_is_what_the_other_leaves() -> None:
+    assert weights(ports(a=weighing(60, 20)), "queueWeight") == (60, 40)
+    assert weights(ports(a=weighing(60, 20)), "loadWeight") == (80, 20)
+    assert "load_weight" not in policy(ports(a={"scalingFactor": 10}))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +176,7 @@ REFUSED = {
     "switchingMode": 4,
     "backupSwitchingMode": "NONE",
     "dynamicSampleRate": 20_001,
-    "dynamicEgressLoadExponent": 16,
+    "dynamicEgressLoadExponent": 8,
     "dynamicQueueExponent": -1,
     "dynamicPhysicalQueueExponent": "three",
     "dynamicQueueMinThresholdBytes": 1.5,
@@ -178,6 +196,13 @@ REFUSED = {
 def test_what_cannot_be_honoured_is_refused_by_name(field: str) -> None:
     (said,) = refusals(flowlets(**{field: REFUSED[field]}))
     assert said.startswith(f"flowletSwitchingConfig.{field}: ")
+
+
+@pytest.mark.parametrize(
+    "field", [field for field in REFUSED if field != "inactivityIntervalUsecs"]
+)
+def test_what_is_refused_can_be_ignored(field: str) -> None:
+    assert policy(flowlets(**{field: REFUSED[field]}), field) == policy(flowlets())
 
 
 @pytest.mark.parametrize("field", REFUSED)
@@ -218,7 +243,7 @@ VALUES = st.recursive(
 def taken_or_refused(configuration: dict[str, Any]) -> bool:
     """Read what may be wrong; anything but a ScenarioError comes through."""
     try:
-        return read(configuration).adaptive is not None
+        return bool(read(configuration).policy)
     except ScenarioError as refused:
         return all(line.isprintable() for line in str(refused).split("\n"))
 

@@ -1,9 +1,4 @@
-"""SONiC's ``config_db.json`` read as policies; what cannot be honoured is refused by name.
-
-The files are in ``data/sonic``: what is taken of ``NAME.json`` is in ``NAME.yaml``, what is said
-against it in ``NAME.txt``. After a change ``python tests/unit/test_import_sonic.py`` writes these
-anew; then read the difference.
-"""
+"""SONiC's ``config_db.json`` read as policies; what cannot be honoured is refused by name."""
 
 from __future__ import annotations
 
@@ -20,14 +15,22 @@ from hypothesis import strategies as st
 from fabric_emu.errors import ScenarioError
 from fabric_emu.importers import sonic
 from fabric_emu.importers.document import MAX_PROBLEMS, ConfigurationRejected, Document
-from fabric_emu.importers.hardware import Adaptive, Found, Trim
+from fabric_emu.importers.found import Found
 
 DATA = Path(__file__).parent / "data" / "sonic"
 LEAF: dict[str, Any] = json.loads((DATA / "leaf.json").read_text())
 
 
-def read(tables: dict[str, Any]) -> Found:
-    return sonic.read(Document("config_db.json", tables))
+def read(tables: dict[str, Any], *ignore: str) -> Found:
+    return sonic.read(Document("config_db.json", tables, ignore))
+
+
+def policy(tables: dict[str, Any], *ignore: str) -> dict[str, object]:
+    return {key: setting.value for key, setting in read(tables, *ignore).policy.items()}
+
+
+def trims(tables: dict[str, Any], *ignore: str) -> dict[str, object]:
+    return {key: setting.value for key, setting in read(tables, *ignore).trimming.items()}
 
 
 def refusals(tables: dict[str, Any]) -> list[str]:
@@ -54,24 +57,21 @@ def trimming(**fields: Any) -> dict[str, Any]:
 
 
 def test_defaults_are_those_of_the_design() -> None:
-    # Local_ARS_HLD.md revision 1.4 and saiarsprofile.h.
-    assert read(with_object()).adaptive == Adaptive(
-        "flowlet-quality", 256, 512, sample_us=16, load_samples=16, queue_samples=16
-    )
-
-
-def test_leaf_is_taken_whole() -> None:
-    found = read(LEAF)
-    assert found.adaptive == Adaptive(
-        "flowlet-quality", 128, 1024, sample_us=32, load_samples=8, queue_samples=4
-    )
-    assert found.trim == Trim(256, 48)
+    # Local_ARS_HLD.md revision 1.4: 256 us, 512 flows, 16 us, a weight of 16, so 2^4.
+    assert policy(with_object()) == {
+        "mode": "flowlet-quality",
+        "flowlet_gap": pytest.approx(256e-6),
+        "max_flows": 512,
+        "sampling": pytest.approx(16e-6),
+        "exponent": 4,
+    }
+    assert {setting.origin for setting in read(with_object()).policy.values()} == {sonic.DEFAULT}
 
 
 def test_numbers_and_truths_may_be_text_or_not() -> None:
     fields = {"max_flows": 100, "sampling_interval": 20, "ipv6_enable": True}
     as_text = {key: json.dumps(value) for key, value in fields.items()}
-    assert read(with_profile(**fields)).adaptive == read(with_profile(**as_text)).adaptive
+    assert policy(with_profile(**fields)) == policy(with_profile(**as_text))
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,7 @@ def test_numbers_and_truths_may_be_text_or_not() -> None:
 def test_idle_time_keeps_to_its_range(value: object, good: bool) -> None:
     tables = with_object(flowlet_idle_time=value)
     if good:
-        adaptive = read(tables).adaptive
-        assert adaptive is not None
-        assert adaptive.idle_us == int(str(value))
+        assert policy(tables)["flowlet_gap"] == pytest.approx(int(str(value)) * 1e-6)
     else:
         assert refusals(tables) == [
             f"ARS_OBJECT.o.flowlet_idle_time: {value!r}: expected a whole number from 2 to 2,047"
@@ -99,9 +97,12 @@ def test_idle_time_keeps_to_its_range(value: object, good: bool) -> None:
 def test_flow_table_is_the_smaller_limit(limit: int, own: int | None, flows: int) -> None:
     tables = with_profile(max_flows=limit)
     tables["ARS_OBJECT"]["o"] = {} if own is None else {"max_flows": own}
-    adaptive = read(tables).adaptive
-    assert adaptive is not None
-    assert adaptive.flows == flows
+    assert policy(tables)["max_flows"] == flows
+
+
+@pytest.mark.parametrize(("weight", "exponent"), [(0, 0), (1, 0), (2, 1), (64, 6), (128, 7)])
+def test_weight_of_the_average_is_a_power_of_two(weight: int, exponent: int) -> None:
+    assert policy(with_profile(past_load_weight=weight))["exponent"] == exponent
 
 
 @pytest.mark.parametrize("plural", [True, False])
@@ -121,7 +122,11 @@ def test_both_spellings_of_the_tables_are_taken(plural: bool) -> None:
 
 @pytest.mark.parametrize(
     ("selector", "mode"),
-    [("interface", "flowlet-quality"), ("nexthop", "packet-quality"), ("global", "packet-quality")],
+    [
+        ("interface", "flowlet-quality"),
+        ("nexthop", "per-packet-quality"),
+        ("global", "per-packet-quality"),
+    ],
 )
 def test_selector_decides_whose_object_counts(selector: str, mode: str) -> None:
     tables = {
@@ -130,14 +135,18 @@ def test_selector_decides_whose_object_counts(selector: str, mode: str) -> None:
         "ARS_INTERFACES": {"Ethernet0": {"ars_obj_name": "a"}},
         "ARS_NEXTHOPS": {"default|192.0.2.1": {}},
     }
-    adaptive = read(tables).adaptive
-    assert adaptive is not None
-    assert adaptive.mode == mode
+    assert policy(tables)["mode"] == mode
+
+
+def test_per_packet_has_no_flowlets() -> None:
+    tables = with_object(assign_mode="per_packet_quality", flowlet_idle_time=100)
+    assert "flowlet_gap" not in policy(tables)
+    assert read(tables).remarks == ["ARS_OBJECT.o.flowlet_idle_time: there are no flowlets"]
 
 
 def test_trimming_needs_a_profile_that_trims() -> None:
     tables = trimming(dscp_value="5")
-    assert read(tables).trim == Trim(128, 5)
+    assert trims(tables) == {"trim_to": 128, "trimmed": 5, "trimmed_last_hop": 5}
     tables["BUFFER_PROFILE"]["b"]["packet_discard_action"] = "drop"
     assert refusals(tables) == [
         "'neither': expected ARS_OBJECT, or SWITCH_TRIMMING and a profile that trims"
@@ -146,6 +155,8 @@ def test_trimming_needs_a_profile_that_trims() -> None:
 
 # One row for every field that cannot be honoured; the module's table has the reasons.
 REFUSED = [
+    (with_profile(past_load_weight="3"), "ARS_PROFILE.p.past_load_weight"),
+    (with_profile(future_load_weight="2"), "ARS_PROFILE.p.future_load_weight"),
     (with_profile(past_load_min_value="1"), "ARS_PROFILE.p.past_load_min_value"),
     (with_profile(past_load_max_value="1"), "ARS_PROFILE.p.past_load_max_value"),
     (with_profile(future_load_min_value="1"), "ARS_PROFILE.p.future_load_min_value"),
@@ -177,9 +188,17 @@ REFUSED = [
     ),
     (trimming(dscp_value="from-tc", tc_value="5"), "SWITCH_TRIMMING.GLOBAL.dscp_value"),
     (trimming(dscp_value="64"), "SWITCH_TRIMMING.GLOBAL.dscp_value"),
-    (trimming(), "SWITCH_TRIMMING.GLOBAL.dscp_value"),
     (trimming(dscp_value="5", queue_index="dynamic"), "SWITCH_TRIMMING.GLOBAL.queue_index"),
 ]
+
+
+UNKNOWN = {"p": "random_seed", "o": "idle_time"}
+"""Keys that are refused at their section."""
+
+
+def key_of(place: str) -> str:
+    key = re.split(r"[.\]]", place)[-1]
+    return UNKNOWN.get(key, key)
 
 
 @pytest.mark.parametrize(("tables", "place"), REFUSED, ids=[place for _, place in REFUSED])
@@ -191,11 +210,22 @@ def test_what_cannot_be_honoured_is_refused_by_name(tables: dict[str, Any], plac
 def test_every_refused_field_is_in_the_modules_table() -> None:
     assert sonic.__doc__ is not None
     table = sonic.__doc__.partition("Refused by name:")[2]
-    fields = {re.split(r"[.\]]", place)[-1] for _, place in REFUSED}
-    # Unknown fields are refused at their sections, p and o; unknown tables have one line for all.
-    assert {field for field in fields - {"p", "o"} if field not in table} == {
-        "ARS_QUANTIZATION_BANDS"
-    }
+    fields = {key_of(place) for _, place in REFUSED} - set(UNKNOWN.values())
+    # Unknown tables have one line for all of them.
+    assert {field for field in fields if field not in table} == {"ARS_QUANTIZATION_BANDS"}
+
+
+@pytest.mark.parametrize(("tables", "place"), REFUSED, ids=[place for _, place in REFUSED])
+def test_what_is_refused_can_be_ignored(tables: dict[str, Any], place: str) -> None:
+    assert read(tables, key_of(place))
+
+
+def test_key_to_ignore_must_be_there() -> None:
+    with pytest.raises(ConfigurationRejected) as caught:
+        read(with_object(), "flowlet_idle_tme")
+    assert str(caught.value) == (
+        "config_db.json: 'flowlet_idle_tme': expected to ignore a key that is there and is read"
+    )
 
 
 def test_a_file_of_another_kind_is_given_up_early() -> None:
@@ -227,7 +257,7 @@ def taken_or_refused(tables: dict[str, Any]) -> bool:
         found = read(tables)
     except ScenarioError as refused:
         return all(line.isprintable() for line in str(refused).split("\n"))
-    return found.adaptive is not None or found.trim is not None
+    return bool(found.policy or found.trimming)
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5))

@@ -15,7 +15,8 @@ import pytest
 from fabric_emu.errors import FabricError
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.results.folder import safe_name, write_file, write_folder
-from fabric_emu.results.run import FORMAT, RunResult, UnreadableRun, load_run
+from fabric_emu.results.read import UnreadableRun, load_run
+from fabric_emu.results.run import FORMAT, RunResult
 
 Summary = Callable[..., dict[str, Any]]
 Run = Callable[..., RunResult]

@@ -48,7 +48,7 @@ IPV4 = Envelope(
 IPV6 = replace(IPV4, source="fd00::1", destination="fd00:1::1")
 BOTH = pytest.mark.parametrize("envelope", [IPV4, IPV6], ids=["IPv4", "IPv6"])
 STAMPED = (0x0102030405060708).to_bytes(8, "big") + bytes(56)
-PDC = {"source_pdc": 0x0102, "destination_pdc": 0x0304}
+PDC: dict[str, Any] = {"source_pdc": 0x0102, "destination_pdc": 0x0304}
 
 
 def rows_of(

@@ -110,17 +110,24 @@ class EvSet(PortTable):
         if not len(rows):
             return rows
         batch = distinct(rows, len(self.good))
-        u, left = batch.rows, batch.events
-        first = np.cumsum(left) - left
-        grouped = np.empty(len(rows), np.int64)  # the first queue pair's choices, the next's, ...
-        while len(u):
-            key, taken = self._walk(u, left)
-            grouped[np.repeat(first, taken) + within(taken)] = key
-            more = taken < left
-            u, left, first = u[more], (left - taken)[more], (first + taken)[more]
-        chosen = np.empty_like(grouped)
-        chosen[grouping(batch)] = grouped
+        key, taken = self._walk(batch.rows, batch.events)
+        if len(key) < len(rows):
+            key = self._walk_on(batch.rows, batch.events, key, taken)
+        chosen = np.empty_like(key)
+        chosen[grouping(batch)] = key
         return chosen - rows * self.size
+
+    def _walk_on(self, u: Ints, wanted: Ints, key: Ints, taken: Ints) -> Ints:
+        """Walk until all have what they want; return all keys, queue pair by queue pair."""
+        first = np.cumsum(wanted) - wanted
+        keys = np.empty(int(wanted.sum()), np.int64)
+        while True:
+            keys[np.repeat(first, taken) + within(taken)] = key
+            more = taken < wanted
+            if not more.any():
+                return keys
+            u, wanted, first = u[more], (wanted - taken)[more], (first + taken)[more]
+            key, taken = self._walk(u, wanted)
 
     def _walk(self, u: Ints, left: Ints) -> tuple[Ints, Ints]:
         """Go on in the rotations, up to ``left`` good values or as far as one look reaches.

@@ -28,7 +28,7 @@ class EntropyPolicy(Protocol):
         """Return (n,) UDP source ports."""
 
     def index_of(self, rows: Ints, port: Ports) -> Ints:
-        """Return (n,) indexes of source ports, as acknowledgements echo them.
+        """Return (n,) indexes of source ports, as acknowledgements echo them; of equals the first.
 
         Raises:
             ValueError: a port that is none of its queue pair's.
@@ -56,11 +56,8 @@ class PortTable:
 
         Args:
             queue_pairs: how many.
-            values: (queue pairs, E) or, the same for all, (E,); the whole range of RoCEv2 source
-                ports when None.
-
-        Raises:
-            ValueError: a queue pair has a value twice.
+            values: (queue pairs, E) or, the same for all, (E,), better without repetition; the
+                whole range of RoCEv2 source ports when None.
         """
         self.size = SOURCE_PORTS
         self._ports: Ports | None = None
@@ -72,8 +69,6 @@ class PortTable:
         key = (np.arange(queue_pairs)[:, None] << 16 | self._ports).ravel()
         self._order = key.argsort(kind="stable")
         self._key = key[self._order]
-        if (self._key[1:] == self._key[:-1]).any():
-            raise ValueError("entropy values of a queue pair must differ")
 
     def port(self, rows: Ints, index: Ints) -> Ports:
         """Return (n,) UDP source ports."""
@@ -82,7 +77,7 @@ class PortTable:
         return self._ports[rows, index]
 
     def index_of(self, rows: Ints, port: Ports) -> Ints:
-        """Return (n,) indexes of source ports.
+        """Return (n,) indexes of source ports; of equal ones the first.
 
         Raises:
             ValueError: a port that is none of its queue pair's.

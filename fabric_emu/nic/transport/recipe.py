@@ -32,8 +32,8 @@ PULL_PACKETS = 4
 REPS_FREEZE_S = 0.010
 """How long REPS stays frozen on a real fabric; scaled."""
 
-EV_FLOOR = 16
-"""Entropy values of a queue pair that stay in use whatever is learnt of them, at most."""
+EV_FLOOR_SHARE = 4
+"""One in so many entropy values of a queue pair stays in use whatever is learnt of them."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class TransportRecipe:
         """Return the transport of a worker's hosts."""
         if self.kind == "rc":
             return self._rc(graph, space, local)
-        settings = SelectiveSettings(self.timeout_s, self.retries, self.ack_every)
+        settings = SelectiveSettings(self.timeout_s, self.base_rtt_s, self.retries, self.ack_every)
         entropy = self._entropy(space.queue_pairs)
         if self.kind == "uet" and self.credits:
             return self._credited(graph, space, local, settings, entropy)
@@ -90,7 +90,7 @@ class TransportRecipe:
             return Reps(queue_pairs, None, self.seed, freeze_s=freeze)
         if self.entropy == "oblivious":
             return Oblivious(queue_pairs, None, self.seed)
-        floor = min(EV_FLOOR, self.source_port.shape[1])
+        floor = max(1, self.source_port.shape[1] // EV_FLOOR_SHARE)
         probing = 4 * self.base_rtt_s
         return EvSet(queue_pairs, self.source_port, self.seed, floor, probe_interval_s=probing)
 

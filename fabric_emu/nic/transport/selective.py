@@ -76,12 +76,15 @@ class SelectiveSettings:
     Attributes:
         timeout_s: a packet unacknowledged for so long is lost; doubled with each timeout in a
             row without progress.
+        overtaken_s: so is one sent so long before a packet that has been acknowledged: paths do
+            not differ by as much.
         retries: timeouts in a row after which the queue pair fails.
         ack_every: packets per acknowledgement; the last of a message is always acknowledged.
         reach_packets: how far ahead of the first missing packet a sender may go.
     """
 
     timeout_s: float
+    overtaken_s: float
     retries: int = 10
     ack_every: int = 1
     reach_packets: int = 1024
@@ -118,6 +121,7 @@ class Selective(Transport):
         self._flight = np.empty(0, np.int64)
         self._lost = np.empty(0, np.int64)
         self._retries = np.zeros(n, np.int64)
+        self._newest_s = np.full(n, -np.inf)
         # Receiver.
         self._first_missing = np.zeros(n, np.int64)
         self._highest_seen = np.zeros(n, np.int64)
@@ -186,7 +190,9 @@ class Selective(Transport):
         flat = answered[fresh]
         marked = packets.echo_marked[fresh]
         # Of a packet sent twice nobody knows which copy is answered (Karn).
-        rtt = np.where(self._again[flat], np.nan, now_s - self._sent_s[flat])
+        first_sent = ~self._again[flat]
+        np.maximum.at(self._newest_s, rows[first_sent], self._sent_s[flat[first_sent]])
+        rtt = np.where(first_sent, now_s - self._sent_s[flat], np.nan)
         self.rtt_min_s = min(self.rtt_min_s, float(np.nanmin(rtt, initial=np.inf)))
         self._retries[rows] = 0
         size = space.size_bytes[flat]
@@ -246,15 +252,18 @@ class Selective(Transport):
         pair = self.space.part_queue_pair[self.space.part_of[flat]]
         patience = self._settings.timeout_s * 2.0 ** np.minimum(self._retries[pair], 6)
         late = now_s - self._sent_s[flat] > patience
-        if not late.any():
+        overtaken = self._sent_s[flat] < self._newest_s[pair] - self._settings.overtaken_s
+        lost = late | overtaken
+        if not lost.any():
             return
-        flat, pair = flat[late], pair[late]
-        self.counters["timeouts"] += len(flat)
-        self._entropy.on_loss(pair, self._used[flat], now_s)
-        self._lose(flat, now_s)
-        hit = np.unique(pair)
-        self._retries[hit] += 1
-        self.failed[hit] |= self._retries[hit] > self._settings.retries
+        self.counters["overtaken"] += int((overtaken & ~late).sum())
+        self._entropy.on_loss(pair[lost], self._used[flat[lost]], now_s)
+        self._lose(flat[lost], now_s)
+        if late.any():
+            self.counters["timeouts"] += int(late.sum())
+            hit = np.unique(pair[late])
+            self._retries[hit] += 1
+            self.failed[hit] |= self._retries[hit] > self._settings.retries
 
     def _on_credit(self, packets: Packets, now_s: float) -> None:
         self.counters["credits"] += len(packets)

@@ -52,7 +52,10 @@ class Credited(Selective):
         scheduler = self._scheduler
         asked = packets.value > 0
         if asked.any():
-            scheduler.demand(packets.queue_pair[asked], packets.value[asked])
+            rows, wanted = packets.queue_pair[asked], packets.value[asked]
+            scheduler.demand(rows, wanted)
+            # Who asks for what has been granted has not heard of it.
+            scheduler.repeat(np.unique(rows[wanted <= scheduler.granted[rows]]))
         if packets.trimmed.any():
             # What was trimmed will be sent again, and that takes credit too.
             rows, times = np.unique(packets.queue_pair[packets.trimmed], return_counts=True)

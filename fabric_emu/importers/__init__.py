@@ -1,0 +1,1 @@
+"""Configuration of real switches, read as policies of a scenario."""
