@@ -14,7 +14,9 @@ from fabric_emu.model.queueing import (
     CONTROL_DSCP,
     DATA_DSCP,
     TRIMMABLE_DSCP,
+    Ecn,
     EcnField,
+    Trimming,
     TrimmingField,
 )
 
@@ -35,8 +37,8 @@ class Nic(Description):
     Fidelity: on a real fabric an MRC queue pair has 128 to 256 entropy values, about as many as
     there are paths, and as many packets in flight; each value that leads nowhere costs a packet
     before it is left out. A scaled fabric has few paths and few packets in flight, so by default
-    it gets two values for every path. A real MRC NIC learns from ECN, trims and losses which entropy values to leave out;
-    in an open loop nothing is learnt.
+    it gets two values for every path. A real MRC NIC learns from ECN, trims and losses which
+    entropy values to leave out; in an open loop nothing is learnt.
     Source: OCP MRC 1.0 (entropy value modes GENERATED and EXPLICIT), UE specification 1.0.
     """
 
@@ -148,8 +150,10 @@ class Scheme(Description):
 
         ``ecmp``, ``ecmp-4qp`` (any number of queue pairs); ``dlb`` (flowlets by quality),
         ``dlb-packet`` (each packet by quality), ``glb``; ``switch-spray`` (each packet at random),
-        ``switch-spray-rr`` (in turn); ``mrc`` (even spraying by the NIC) and ``mrc-random`` (a
-        random entropy value per packet).
+        ``switch-spray-rr`` (in turn); ``ecmp-dcqcn`` (rate control by
+        marks instead of lossless queues); ``mrc`` (even spraying by the NIC) and ``mrc-random`` (a
+        random entropy value per packet); ``uec`` (Ultra Ethernet with trimming, receiver credit
+        and REPS) and ``uec-no-trimming``.
 
         Raises:
             ScenarioError: no scheme has this name.
@@ -175,6 +179,15 @@ _NAMED = {
     "glb": (Nic(), Switch(policy=Glb())),
     "switch-spray": (Nic(), Switch(policy=SwitchSpray())),
     "switch-spray-rr": (Nic(), Switch(policy=SwitchSpray(order="round-robin"))),
-    "mrc": (Nic(entropy="even", transport="mrc"), Switch()),
-    "mrc-random": (Nic(entropy="random", transport="mrc"), Switch()),
+    "ecmp-dcqcn": (Nic(), Switch(ecn=Ecn(), lossless=False)),
+    "mrc": (Nic(entropy="even", transport="mrc"), Switch(ecn=Ecn(host_ports=False))),
+    "mrc-random": (Nic(entropy="random", transport="mrc"), Switch(ecn=Ecn(host_ports=False))),
+    "uec": (
+        Nic(entropy="reps", transport="uet", trimmable=True),
+        Switch(ecn=Ecn(host_ports=False), trimming=Trimming()),
+    ),
+    "uec-no-trimming": (
+        Nic(entropy="reps", transport="uet"),
+        Switch(ecn=Ecn(host_ports=False)),
+    ),
 }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT, QPN_BASE, SOURCE_PORTS, QueuePairs
-from fabric_emu.model.queueing import CONTROL_DSCP
+from fabric_emu.model.queueing import CONTROL_DSCP, Trimming
 from fabric_emu.model.scale import base_rtt_s
 from fabric_emu.model.topology import Node, mac_address
 from fabric_emu.net.fabric import Fabric
@@ -36,7 +36,6 @@ SLOTS = 1024
 LEAST_VALUES = 8
 """Entropy values of a sprayed queue pair, at least."""
 
-TRIMMED_DSCP, LAST_HOP_DSCP = 49, 50
 _FRAME_OVERHEAD = 100
 
 
@@ -74,6 +73,7 @@ class MessagePlanner:
         busy = np.unique(np.concatenate([space.source, space.destination]))
         cpus = sorted(os.sched_getaffinity(0))[: len(busy)]
         recipe = self._recipe()
+        trimming = fabric.scheme.switch.trimming or Trimming()
         plans = []
         for i, cpu in enumerate(cpus):
             hosts = busy[i :: len(cpus)]
@@ -94,8 +94,8 @@ class MessagePlanner:
                     SLOTS,
                     SLOTS,
                     TICK_S,
-                    TRIMMED_DSCP,
-                    LAST_HOP_DSCP,
+                    trimming.trimmed,
+                    trimming.trimmed_last_hop,
                 )
             )
         return plans
@@ -116,8 +116,8 @@ class MessagePlanner:
     def _ends(self, row: int) -> Ends:
         source, destination = int(self.space.source[row]), int(self.space.destination[row])
         return Ends(
-            self._envelope(source, destination, dscp=0),
-            self._envelope(destination, source, dscp=CONTROL_DSCP),
+            self._envelope(source, destination, self._fabric.scheme.data_dscp),
+            self._envelope(destination, source, CONTROL_DSCP),
         )
 
     def _envelope(self, source: int, destination: int, dscp: int) -> Envelope:
@@ -149,8 +149,8 @@ class MessagePlanner:
             timeout_s=nic.timeout or (20 if nic.transport == "rc" else 4) * rtt,
             retries=nic.retries,
             ack_every=nic.ack_every,
-            dcqcn=False,
-            trimming=False,
+            dcqcn=nic.transport == "rc" and fabric.scheme.switch.ecn is not None,
+            trimming=nic.trimmable and fabric.scheme.switch.trimming is not None,
             seed=fabric.seed,
         )
 

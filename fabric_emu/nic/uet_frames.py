@@ -2,9 +2,10 @@
 
 Queue pair row q is a packet delivery context with id ``QPN_BASE + q`` at its target, which data
 is sent to, and ``QPN_BASE + queue pairs + q`` at its initiator, which answers are sent to; so the
-switches count both directions apart. The entropy value is the UDP source port. Packets by kind: DATA is a RUD_CC_REQ
-with the sender's credit target, SACK an ACK_CC, TRIM_NACK a NACK, CREDIT a control packet with
-the credit granted in all, PROBE a control packet that an ACK with the probe flag answers.
+switches count both directions apart. The entropy value is the UDP source port. Packets by kind:
+DATA is a RUD_CC_REQ with the sender's credit target, SACK an ACK_CC, TRIM_NACK a NACK, CREDIT a
+control packet with the credit granted in all, PROBE a control packet that an ACK with the probe
+flag answers.
 """
 
 from __future__ import annotations

@@ -101,12 +101,13 @@ class Entry:
         return self.counted("offered_bytes", edges_s) / room
 
     def depths(self, edges_s: Floats) -> Floats:
-        """Return (bins, ports) the largest depth sampled between the edges, bytes, else 0."""
+        """Return (bins, ports) the largest depth sampled between edges, bytes; NaN where none is."""
         time, depth = self.saved.series["time_s"], self.saved.series["depth_bytes"]
         of = np.searchsorted(edges_s, time, side="right") - 1
         of = np.minimum(of, len(edges_s) - 2)  # what is sampled at the last edge
-        found = np.zeros((len(edges_s) - 1, depth.shape[1]))
+        found = np.full((len(edges_s) - 1, depth.shape[1]), -1.0)
         np.maximum.at(found, of, depth)
+        found[found < 0] = np.nan
         return found
 
     def samples(self) -> int:

@@ -49,7 +49,15 @@ def _scheme(entry: Entry, edges: Floats) -> dict[str, Any]:
     }
     if len(edges) and entry.samples() > 1:
         found["load"] = _by_port(entry.loads(edges), 3)
-        found["depth"] = _by_port(entry.depths(edges), 3)
+        found["depth"] = _by_port(_held(entry.depths(edges)), 3)
+    return found
+
+
+def _held(table: Floats) -> Floats:
+    """Return a table where what is NaN has the value of the row before; 0 in the first one."""
+    known = ~np.isnan(table).any(axis=1)
+    last = np.maximum.accumulate(np.where(known, np.arange(len(table)), -1))
+    found: Floats = np.where((last >= 0)[:, np.newaxis], table[last], 0.0)
     return found
 
 

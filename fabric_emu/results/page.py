@@ -18,7 +18,7 @@ from fabric_emu.results.columns import (
     median,
     worst_rows,
 )
-from fabric_emu.results.describe import nodes, plural, rates
+from fabric_emu.results.describe import nodes, rates
 from fabric_emu.results.entries import Entry, label_of, run_names
 from fabric_emu.results.figures import percent, printable
 from fabric_emu.results.remarks import expectation_lines, prediction_lines, verdict_lines

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import pkgutil
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from fabric_emu.results.plots.queues import losses, queue_depth
 from fabric_emu.results.plots.reordering import reordering
 from fabric_emu.results.plots.seeds import seeds
 from fabric_emu.results.run import RunResult
+
+_UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?(?:B|bit/s)\b|[mµn]?s\b)")
 
 _LEGEND = {0: "idle", 5: "50 %", 10: "100 %", 11: "to 125 %", 12: "to 150 %", 13: "more"}
 
@@ -79,11 +82,18 @@ def plots_of(runs: Sequence[RunResult], entries: Sequence[Entry]) -> list[Plot]:
 
 
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("fabric_emu.results"),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
     )
+    environment.filters["unbroken"] = _unbroken
+    return environment
+
+
+def _unbroken(text: str) -> str:
+    """Return text whose numbers keep their units on the same line."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def _template_file(name: str) -> str:

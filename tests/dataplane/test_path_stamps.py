@@ -82,7 +82,7 @@ def test_stamp_changes_the_reserved_bits_only(
         roce(IPV4)[: BTH4 + 11],
         patched(roce(IPV4), UDP4 + 5, 19),
         roce(ETHERNET / IP(src="10.0.0.1", dst="10.0.0.2", frag=100)),
-        bytes(IPV4 / UDP(dport=4793) / Raw(bytes(40))),
+        bytes(IPV4 / UDP(dport=4794) / Raw(bytes(40))),
         bytes(IPV4 / TCP(dport=4791) / Raw(bytes(40))),
     ],
     ids=["stamped 1", "stamped 32", "stamped 63", "cut", "padding", "fragment", "udp", "tcp"],

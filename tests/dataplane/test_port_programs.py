@@ -110,7 +110,7 @@ CASES = {
     "udp ends before the bth": Case(patched(ROCE4, UDP4 + 4, b"\0\x13"), is_roce=True),
     "udp just holds the bth": of_flow(patched(ROCE4, UDP4 + 4, b"\0\x14")),
     "tcp": Case(TCP4),
-    "udp to another port": Case(bytes(ipv4() / UDP(dport=4793) / Raw(bytes(40)))),
+    "udp to another port": Case(bytes(ipv4() / UDP(dport=4794) / Raw(bytes(40)))),
     "udp from port 4791": Case(bytes(ipv4() / UDP(sport=4791, dport=53) / Raw(bytes(40)))),
     "vlan": Case(ROCE4[:12] + bytes(Dot1Q(vlan=5, type=0x0800)) + ROCE4[14:]),
     "arp": Case(bytes(ETHERNET / ARP(psrc="10.0.0.1", hwsrc="02:00:00:00:00:01"))),

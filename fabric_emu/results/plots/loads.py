@@ -9,7 +9,7 @@ import numpy as np
 from fabric_emu.results.entries import Entry, Floats, even_edges
 from fabric_emu.results.plots.plot import Axis, Figure, Panel, Plot, figure, limit_line, numbers
 
-BINS_MAX = 200
+BINS_MAX = 120
 _CELLS_MAX = 400_000
 """Numbers in all of the plot's variants: about two megabytes in the page."""
 

@@ -11,7 +11,7 @@ from fabric_emu.model.topology import Role
 from fabric_emu.results.entries import Entry, Floats, even_edges
 from fabric_emu.results.plots.plot import Axis, Panel, Plot, figure, numbers
 
-BINS_MAX = 200
+BINS_MAX = 160
 WHOLE_FABRIC = "whole fabric"
 
 _LOSSES = {
@@ -31,7 +31,7 @@ def queue_depth(entries: Sequence[Entry]) -> Plot | None:
         kilobytes = entry.depths(edges) / 1e3
         for name, ports in _switch_ports(entry).items():
             deepest = kilobytes[:, ports].max(axis=1)
-            if deepest.any() or name == WHOLE_FABRIC:
+            if np.nansum(deepest) or name == WHOLE_FABRIC:
                 traces.setdefault(name, []).append(_trace(entry, edges, deepest, "kB"))
     if not traces[WHOLE_FABRIC]:
         return None
@@ -99,6 +99,7 @@ def _trace(entry: Entry, edges: Floats, values: Floats, unit: str) -> dict[str, 
         "x0": numbers(edges[:1] + width / 2, 5)[0],
         "dx": numbers(np.array([width]), 6)[0],
         "y": numbers(values),
+        "connectgaps": True,
         "line": {"color": entry.colour, "width": 1.8},
         "hovertemplate": f"%{{y:.3~s}} {unit} at %{{x:.3f}} s<extra>%{{fullData.name}}</extra>",
     }

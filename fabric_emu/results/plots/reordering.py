@@ -36,7 +36,7 @@ def reordering(entries: Sequence[Entry]) -> Plot | None:
 def _figure(entries: Sequence[Entry], at: str, share: str, x_title: str, of: str) -> Figure:
     traces: list[dict[str, Any]] = []
     lowest = 1.0
-    for entry in entries:
+    for i, entry in enumerate(entries):
         x, y = _binned(entry.saved.reordering[at], entry.saved.reordering[share])
         lowest = min(lowest, float(y.min()))
         traces.append(
@@ -47,7 +47,8 @@ def _figure(entries: Sequence[Entry], at: str, share: str, x_title: str, of: str
                 "x": numbers(x, 6),
                 "y": numbers(y),
                 "line": {"color": entry.colour, "width": 1.5},
-                "marker": {"color": entry.colour, "size": 7},
+                # The first ones larger, so that points on the same spot show around each other.
+                "marker": {"color": entry.colour, "size": max(6, 14 - 4 * i)},
                 "hovertemplate": f"%{{x}}: %{{y:.3%}} of {of}<extra>%{{fullData.name}}</extra>",
             }
         )

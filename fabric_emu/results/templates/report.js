@@ -28,7 +28,7 @@
     } };
   };
   const config = (name) => ({
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
+    responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
     toImageButtonOptions: { format: "svg", filename: name },
   });
   const drawPanel = (chart, panel, name) => {
@@ -45,7 +45,8 @@
     box.querySelectorAll(".chart").forEach((chart) => Plotly.purge(chart));
     box.replaceChildren();
     box.classList.toggle("single", panels.length === 1);
-    return Promise.all(panels.map((panel) => {
+    // All of them are put in place before one is drawn: they share the width.
+    const charts = panels.map((panel) => {
       const holder = document.createElement("figure");
       const chart = document.createElement("div");
       chart.className = "chart";
@@ -61,8 +62,9 @@
       if (panel.figure.layout.height) chart.style.height = `${panel.figure.layout.height}px`;
       holder.append(chart);
       box.append(holder);
-      return drawPanel(chart, panel, section.dataset.plot);
-    }));
+      return [chart, panel];
+    });
+    return Promise.all(charts.map((pair) => drawPanel(...pair, section.dataset.plot)));
   };
   const sections = [...document.querySelectorAll("[data-plot]")];
   const drawAll = () => Promise.all(sections.map(drawPlot)).catch(failed);

@@ -19,6 +19,10 @@
 #include "constants.h"
 
 #define ROCE_UDP_PORT 4791
+#define UET_UDP_PORT 4793
+#define ROCE_STAMP_OFFSET 12		/* from the UDP header: BTH byte 4, which no ICRC covers */
+#define UET_STAMP_OFFSET 20		/* the congestion control context, which nothing covers */
+#define UET_HEADER_BYTES 16		/* packet delivery and congestion control */
 #define ADVERT_UDP_PORT 1021		/* for experiments: RFC 4727, section 6.1 */
 #define IPV6_HEADER_BYTES 40
 #define UDP_HEADER_BYTES 8
@@ -26,7 +30,7 @@
 #define NO_DSCP 0xff			/* not IP: equal to no DSCP */
 #define ECN_BITS 3
 #define IPV4_FRAGMENT 0x3fff		/* "more fragments" and the fragment offset */
-#define BTH_RESERVED 0x3f		/* the six reserved bits beside FECN and BECN */
+#define PATH_STAMP 0x3f		/* the six reserved bits beside FECN and BECN */
 
 /* The Ethernet header and as much of the IP header as is needed. */
 struct network_headers {
@@ -78,9 +82,13 @@ struct frame {
 	__u8 protocol;
 	__u8 dscp;
 	__u8 ecn;
-	__u8 is_roce;			/* UDP to port 4791 */
+	__u8 is_rdma;			/* UDP to port 4791 (RoCEv2) or 4793 (Ultra Ethernet) */
 	__u8 is_advert;			/* UDP to port 1021 in the control class */
-	__u8 has_bth;
+	__u8 has_flow;			/* with headers that tell its flow, as follows */
+	__u8 header_bytes;		/* of those headers, behind UDP */
+	__u8 stamp_offset;		/* from the UDP header: the byte that carries the path stamp */
+	__u8 stamp_byte;
+	__u32 flow_number;		/* destination queue pair or packet delivery context */
 	struct {
 		struct udp_header udp;
 		struct bth_header bth;
@@ -136,28 +144,58 @@ static __always_inline __u8 is_control(const struct frame *frame)
 	return frame->version && control_dscps >> (frame->dscp & 0x3f) & 1;
 }
 
-/* Read the UDP header and, where there is one, the BTH; after read_network. */
-__noinline int read_roce(struct __sk_buff *skb, struct frame *frame)
+/* Tell the flow of a RoCEv2 packet, or of an Ultra Ethernet packet: its header has the packet
+ * delivery context of the destination where a BTH has the low half of its last word.
+ */
+static __always_inline void read_flow(struct __sk_buff *skb, struct frame *frame)
 {
+	if (frame->transport.udp.destination == bpf_htons(ROCE_UDP_PORT)) {
+		frame->has_flow = 1;
+		frame->header_bytes = sizeof(frame->transport.bth);
+		frame->stamp_offset = ROCE_STAMP_OFFSET;
+		frame->stamp_byte = bpf_ntohl(frame->transport.bth.destination_qp) >> 24;
+		frame->flow_number = bpf_ntohl(frame->transport.bth.destination_qp) & 0xffffff;
+		return;
+	}
+	if (bpf_ntohs(frame->transport.udp.length) < UDP_HEADER_BYTES + UET_HEADER_BYTES)
+		return;
+	if (bpf_skb_load_bytes(skb, frame->transport_offset + UET_STAMP_OFFSET,
+			       &frame->stamp_byte, 1))
+		return;
+	frame->has_flow = 1;
+	frame->header_bytes = UET_HEADER_BYTES;
+	frame->stamp_offset = UET_STAMP_OFFSET;
+	frame->flow_number = bpf_ntohl(frame->transport.bth.sequence) & 0xffff;
+}
+
+/* Read the UDP header and, where there is one, the header that tells the flow; after
+ * read_network.
+ */
+__noinline int read_rdma(struct __sk_buff *skb, struct frame *frame)
+{
+	__be16 destination;
+	__u8 whole = 0;
 	__u32 offset;
 
 	if (!frame)
 		return 0;
 	offset = frame->transport_offset;
-	frame->is_roce = 0;
+	frame->is_rdma = 0;
 	frame->is_advert = 0;
-	frame->has_bth = 0;
+	frame->has_flow = 0;
 	if (!offset || frame->protocol != IPPROTO_UDP)
 		return 0;
 	if (!bpf_skb_load_bytes(skb, offset, &frame->transport, sizeof(frame->transport)))
 		/* A UDP packet that says it is shorter ends in Ethernet padding, not in a BTH. */
-		frame->has_bth = bpf_ntohs(frame->transport.udp.length) >= sizeof(frame->transport);
+		whole = bpf_ntohs(frame->transport.udp.length) >= sizeof(frame->transport);
 	else if (bpf_skb_load_bytes(skb, offset, &frame->transport.udp, UDP_HEADER_BYTES))
 		return 0;
-	frame->is_roce = frame->transport.udp.destination == bpf_htons(ROCE_UDP_PORT);
-	frame->is_advert = is_control(frame) &&
-			   frame->transport.udp.destination == bpf_htons(ADVERT_UDP_PORT);
-	frame->has_bth &= frame->is_roce;
+	destination = frame->transport.udp.destination;
+	frame->is_rdma = destination == bpf_htons(ROCE_UDP_PORT) ||
+			 destination == bpf_htons(UET_UDP_PORT);
+	frame->is_advert = is_control(frame) && destination == bpf_htons(ADVERT_UDP_PORT);
+	if (whole && frame->is_rdma)
+		read_flow(skb, frame);
 	return 0;
 }
 

@@ -28,9 +28,9 @@ static __always_inline struct flow_port *find_flow(struct port *port, __u32 port
 {
 	__u32 flow, index;
 
-	if (!frame->has_bth)
+	if (!frame->has_flow)
 		return NULL;
-	flow = (bpf_ntohl(frame->transport.bth.destination_qp) & 0xffffff) - qpn_base;
+	flow = frame->flow_number - qpn_base;
 	if (flow >= flow_count) {
 		add(&port->unknown_flow_packets, 1);
 		return NULL;
@@ -113,23 +113,23 @@ static __always_inline void count_enqueued(struct port *port, const struct frame
 		port->high_water_bytes = queue_after;
 }
 
-/* Write the path into the BTH's reserved bits, unless an earlier switch has. The ICRC takes that
- * byte as all ones (InfiniBand Architecture Specification, annex A17), so it stays valid; a UDP
- * checksum, where the sender computed one, has to follow.
+/* Write the path into six bits that nothing else uses, unless an earlier switch has. The ICRC takes
+ * byte 4 of the BTH as all ones (InfiniBand Architecture Specification, annex A17), so it stays
+ * valid; a UDP checksum, where the sender computed one, has to follow.
  */
 static __always_inline void stamp_path(struct __sk_buff *skb, const struct frame *frame,
 				       __u8 path_stamp)
 {
 	__u32 offset = frame->transport_offset;
-	__u8 byte = bpf_ntohl(frame->transport.bth.destination_qp) >> 24;
-	__u8 stamped = byte | (path_stamp & BTH_RESERVED);
+	__u8 byte = frame->stamp_byte;
+	__u8 stamped = byte | (path_stamp & PATH_STAMP);
 
-	if (!frame->has_bth || byte & BTH_RESERVED || stamped == byte)
+	if (!frame->has_flow || byte & PATH_STAMP || stamped == byte)
 		return;
 	if (frame->transport.udp.checksum)
 		bpf_l4_csum_replace(skb, offset + 6, bpf_htons(byte << 8), bpf_htons(stamped << 8),
 				    BPF_F_MARK_MANGLED_0 | 2);
-	bpf_skb_store_bytes(skb, offset + UDP_HEADER_BYTES + 4, &stamped, 1, 0);
+	bpf_skb_store_bytes(skb, offset + frame->stamp_offset, &stamped, 1, 0);
 }
 
 /* What becomes of a packet that is to join the queue of a port. */
@@ -182,7 +182,7 @@ int port_egress(struct __sk_buff *skb)
 		return TC_ACT_OK;
 	read_wire(skb, &wire);
 	read_network(skb, wire.tag_bytes, &frame);
-	read_roce(skb, &frame);
+	read_rdma(skb, &frame);
 	if (skb->mark == TRIMMED_MARK && is_control(&frame)) {
 		skb->mark = 0;
 	} else {
@@ -310,7 +310,7 @@ int switch_ingress(struct __sk_buff *skb)
 	if (!policy || !counters)
 		return TC_ACT_OK;
 	if (is_control(&frame)) {
-		read_roce(skb, &frame);
+		read_rdma(skb, &frame);
 		if (frame.is_advert)
 			return take_advert(skb, sender, counters, port_number, &frame);
 	}
@@ -330,8 +330,8 @@ int host_ingress(struct __sk_buff *skb)
 
 	if (!port)
 		return TC_ACT_OK;
-	read_roce(skb, &frame);
-	if (!frame.is_roce)
+	read_rdma(skb, &frame);
+	if (!frame.is_rdma)
 		return TC_ACT_OK;
 	add(&port->delivered_bytes, wire.bytes);
 	add(&port->delivered_packets, wire.packets);

@@ -12,12 +12,12 @@
 #include "rewrite.h"
 
 #define TRIMMED_MARK 0x7472696d		/* skb->mark between the two visits: "trim" */
-#define MINIMUM_UDP_PAYLOAD 16		/* kept of other protocols than RoCEv2 */
+#define MINIMUM_UDP_PAYLOAD 16		/* kept of packets whose flow is not told */
 
 /* Bytes left of a packet: never less than the headers that tell its flow and sequence number. */
 static __always_inline __u32 kept_bytes(const struct port_config *config, const struct frame *frame)
 {
-	__u32 payload = frame->has_bth ? sizeof(frame->transport.bth) : MINIMUM_UDP_PAYLOAD;
+	__u32 payload = frame->has_flow ? frame->header_bytes : MINIMUM_UDP_PAYLOAD;
 	__u32 least = frame->transport_offset + UDP_HEADER_BYTES + payload;
 
 	return config->trim_to_bytes > least ? config->trim_to_bytes : least;
