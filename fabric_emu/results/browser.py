@@ -142,10 +142,17 @@ class Browser:
                 raise WaitTimeout(f"{condition} did not come true; errors: {self.errors}")
             self.evaluate("new Promise(done => setTimeout(done, 20))")
 
-    def screenshot(self) -> bytes:
-        """Return all of the page as PNG."""
+    def show(self, svg: str, width: int) -> None:
+        """Show nothing but a drawing, as wide as this, on white."""
+        size = "<style>body{margin:0;background:#fff}svg{display:block;width:100%}</style>"
+        frame = self._call("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        self.look(dark=False, width=width, height=10)
+        self._call("Page.setDocumentContent", frameId=frame, html=f"<!doctype html>{size}{svg}")
+
+    def screenshot(self, scale: float = 1) -> bytes:
+        """Return all of the page as PNG, each pixel of it ``scale`` wide and high."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": self._size[0], "height": size["height"], "scale": 1}
+        clip = {"x": 0, "y": 0, "width": self._size[0], "height": size["height"], "scale": scale}
         found = self._call(
             "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
         )

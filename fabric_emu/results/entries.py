@@ -101,7 +101,7 @@ class Entry:
         return self.counted("offered_bytes", edges_s) / room
 
     def depths(self, edges_s: Floats) -> Floats:
-        """Return (bins, ports) the largest depth sampled between edges, bytes; NaN where none is."""
+        """Return (bins, ports) the largest depth sampled between edges, bytes; NaN without any."""
         time, depth = self.saved.series["time_s"], self.saved.series["depth_bytes"]
         of = np.searchsorted(edges_s, time, side="right") - 1
         of = np.minimum(of, len(edges_s) - 2)  # what is sampled at the last edge

@@ -45,9 +45,9 @@ def report_page(runs: Sequence[RunResult]) -> str:
     plots = plots_of(runs, entries)
     data = {"frames": frames(entries), "plots": {plot.key: _plot_data(plot) for plot in plots}}
     scripts = {
-        "theme_js": _template_file("theme.js"),
+        "theme_js": template_file("theme.js"),
         "plotly_js": _plotly_js(),
-        "report_js": _template_file("report.js"),
+        "report_js": template_file("report.js"),
     }
     maps = [
         {"label": entry.label, "colour": entry.colour, "svg": Markup(map_svg(entry))}
@@ -56,7 +56,7 @@ def report_page(runs: Sequence[RunResult]) -> str:
     template = _environment().get_template("report.html.jinja")
     return template.render(
         text_of(runs, entries),
-        css=Markup(_template_file("report.css")),
+        css=Markup(template_file("report.css")),
         script_hashes=Markup(" ".join(_csp_hash(script) for script in scripts.values())),
         **{name: Markup(script) for name, script in scripts.items()},
         data=Markup(_json_in_html(data)),
@@ -96,7 +96,8 @@ def _unbroken(text: str) -> str:
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
-def _template_file(name: str) -> str:
+def template_file(name: str) -> str:
+    """Return the text of a file beside the page's template."""
     content = pkgutil.get_data("fabric_emu.results", f"templates/{name}")
     assert content is not None
     return content.decode()

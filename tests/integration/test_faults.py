@@ -1,4 +1,4 @@
-"""Faults of live links, by hand and from scenarios: what is lost is named, what is undone is whole."""
+"""Faults of live links, by hand and from scenarios: losses are named, what is undone is whole."""
 
 import pytest
 

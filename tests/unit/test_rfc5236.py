@@ -102,7 +102,9 @@ def test_rfc5236_empty_and_bad_threshold():
 
 def scalar_receive_indexes(sequence, threshold):
     """{position: receive index} by stepping the index through every number."""
-    result, window, early = {}, [], set()
+    result: dict[int, int] = {}
+    window: list[tuple[int, int]] = []
+    early: set[int] = set()
     stream = iter(enumerate(sequence))
     index = min(sequence)
 

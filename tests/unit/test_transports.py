@@ -1,6 +1,7 @@
 """Transports through a hostile network in simulated time: everything arrives, exactly once."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fabric_emu.nic.transport.rc import Rc, RcSettings
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
 
+ENTROPY: Any = {"rc": "qp", "mrc": "even", "uet": "reps"}
 PAYLOAD = 1000
 RTT_S = 0.010
 TICK_S = 0.001
@@ -76,7 +78,7 @@ def recipe(kind, space, **changes):
         ports = np.tile(np.arange(0xC000, 0xC040, dtype=np.uint16), (space.queue_pairs, 1))
     made = TransportRecipe(
         kind=kind,
-        entropy={"rc": "qp", "mrc": "even", "uet": "reps"}[kind],
+        entropy=ENTROPY[kind],
         credits=True,
         source_port=ports,
         frame_bytes=PAYLOAD + 100,
