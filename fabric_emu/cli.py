@@ -17,12 +17,15 @@ import click
 from fabric_emu.commands.check import check
 from fabric_emu.commands.clean import clean
 from fabric_emu.commands.doctor import doctor
+from fabric_emu.commands.export import export
 from fabric_emu.commands.import_ import import_
 from fabric_emu.commands.list import list_scenarios
 from fabric_emu.commands.predict import predict
+from fabric_emu.commands.report import report
 from fabric_emu.commands.run import INTERRUPTED, run
 from fabric_emu.commands.schema import schema
 from fabric_emu.commands.shell import shell
+from fabric_emu.commands.show import show
 from fabric_emu.commands.terminal import tolerate_narrow_encodings
 from fabric_emu.errors import FabricError, ScenarioError
 
@@ -96,5 +99,18 @@ def main() -> None:
     """
 
 
-for _command in (run, predict, check, import_, list_scenarios, schema, doctor, shell, clean):
+for _command in (
+    run,
+    show,
+    report,
+    export,
+    predict,
+    check,
+    import_,
+    list_scenarios,
+    schema,
+    doctor,
+    shell,
+    clean,
+):
     main.add_command(_command)

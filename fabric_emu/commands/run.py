@@ -15,7 +15,7 @@ import click
 
 from fabric_emu import interrupts
 from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
-from fabric_emu.commands.terminal import stops_as, terminal
+from fabric_emu.commands.terminal import Terminal, stops_as, terminal
 from fabric_emu.errors import FabricError, HostUnfit, ScenarioError
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ REDRAW_S = 0.1
     metavar="FILE",
     help="Also write the results as JSON; - is standard output, the table then goes to stderr.",
 )
+@click.option(
+    "--csv",
+    "csv_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Also write the table as CSV, unrounded; - is standard output, as with --json.",
+)
 def run(
     scenario: str,
     schemes: tuple[str, ...],
@@ -73,6 +80,7 @@ def run(
     overrides: tuple[str, ...],
     out: Path,
     json_file: Path | None,
+    csv_file: Path | None,
 ) -> None:
     """Run a scenario and print what came out of each scheme.
 
@@ -90,8 +98,11 @@ def run(
     all_seeds = _seeds(described.seed, seeds)
     check_live(described, file)
     _check_writable("--out", out)
-    if json_file is not None and str(json_file) != "-":
-        _check_writable("--json", json_file.absolute().parent)
+    for option, wanted in (("--json", json_file), ("--csv", csv_file)):
+        if wanted is not None and str(wanted) != "-":
+            _check_writable(option, wanted.absolute().parent)
+    if str(json_file) == str(csv_file) == "-":
+        raise click.UsageError("--json, --csv: only one of them can be standard output")
     need_root()
     # Only now: what runs a fabric takes long to import.
     from fabric_emu.experiment import machine, run_scheme
@@ -122,7 +133,7 @@ def run(
     finally:
         # Nothing is kept of a run that this machine could not even begin.
         if begun:
-            _deliver(result, out, json_file)
+            _deliver(result, out, json_file, csv_file)
     if not result.expectations_hold:
         raise click.exceptions.Exit(1)
 
@@ -187,28 +198,40 @@ def _progress_bar(runs: int) -> Iterator[Callable[[Progress], None]]:
         yield report
 
 
-def _deliver(result: RunResult, out: Path, json_file: Path | None) -> None:
-    """Save a run, then print it: a reader who leaves early loses nothing."""
+def _deliver(result: RunResult, out: Path, json_file: Path | None, csv_file: Path | None) -> None:
+    """Save a run, print it, draw it: a reader who leaves early loses nothing."""
+    from fabric_emu.results.columns import csv_of
     from fabric_emu.results.folder import write_file
     from fabric_emu.results.table import print_run
 
-    to_stdout = json_file is not None and str(json_file) == "-"
+    texts = ((json_file, result.to_json), (csv_file, lambda: csv_of(result)))
+    wanted = [(file, text) for file, text in texts if file is not None]
+    to_stdout = [text for file, text in wanted if str(file) == "-"]
     console = terminal(sys.stderr if to_stdout else sys.stdout)
     folder = None
     try:
         with interrupts.held():
             folder = result.save(out)
-            if json_file is not None and not to_stdout:
-                write_file(json_file, result.to_json().encode())
+            for file, text in wanted:
+                if str(file) != "-":
+                    write_file(file, text().encode())
     finally:
-        if to_stdout:
-            click.echo(result.to_json(), nl=False)
-        if result.schemes:
-            print_run(console, result)
-        if folder is not None:
-            where = f"results in {folder}"
-            if result.status == "complete":
-                console.print(where[0].upper() + where[1:])
-            else:
-                ended = "interrupted" if result.status == "partial" else "the run broke"
-                click.echo(f"{ended}; partial {where}", err=True)
+        try:
+            for text in to_stdout:
+                click.echo(text(), nl=False)
+            if result.schemes:
+                print_run(console, result)
+            if folder is not None:
+                _say_where(console, result, folder)
+        finally:
+            if folder is not None:
+                with interrupts.held():
+                    result.save_report(folder)
+
+
+def _say_where(console: Terminal, result: RunResult, folder: Path) -> None:
+    if result.status == "complete":
+        console.print(f"Results in {folder}; report.html there is for a browser")
+    else:
+        ended = "interrupted" if result.status == "partial" else "the run broke"
+        click.echo(f"{ended}; partial results in {folder}", err=True)
