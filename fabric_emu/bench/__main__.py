@@ -16,7 +16,7 @@ from fabric_emu.commands.run import INTERRUPTED
 from fabric_emu.commands.terminal import stops_as, terminal, tolerate_narrow_encodings
 from fabric_emu.errors import FabricError, HostUnfit
 
-SUBJECTS = ("packets", "build", "predict")
+SUBJECTS = ("packets", "policies", "build", "predict")
 WITHOUT_ROOT = ("predict",)
 FORMAT = 1
 
@@ -37,6 +37,7 @@ def main(subjects: tuple[str, ...], quick: bool, json_file: Path | None) -> None
     \b
     packets   packets per second through host, leaf, spine, leaf, host, unshaped, with a new
               source port and a valid ICRC on each, beside iperf3, tcpreplay and scapy's sendp
+    policies  packets per second of the same path with each switch policy, beside plain ECMP
     build     time to build and free fabrics, beside stock Mininet
     predict   five-tuples hashed per second
 

@@ -246,6 +246,8 @@ class MixedRing(TransmitRing):
     def _mend(self, span: slice) -> None:
         """Put payload back where a short frame has left its ICRC."""
         spoilt = np.flatnonzero(self._stray[span]) + span.start
+        if not len(spoilt):
+            return
         at = self._stray[spoilt][:, None] + _FOUR
         self._frames[spoilt[:, None], at] = self._payload[at - self._header_bytes]
         self._stray[spoilt] = 0

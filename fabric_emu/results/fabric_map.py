@@ -67,7 +67,7 @@ class _Layout:
     def label(self, node: Node, row: list[Node]) -> str:
         """Return a name that fits between its neighbours."""
         room = self.width / len(row)
-        return node.name if len(node.name) * 6.5 + 8 < room else str(node.number)
+        return node.name if len(node.name) * 7 + 8 < room else str(node.number)
 
 
 def map_svg(entry: Entry) -> str:
@@ -131,7 +131,7 @@ def _nodes(layout: _Layout) -> str:
                     )
                 continue
             text = layout.label(node, row)
-            half = len(text) * 3.25 + 5
+            half = len(text) * 3.5 + 5
             drawn.append(
                 f'<rect class="switch" x="{place.x - half:.1f}" y="{place.y - 10:.1f}" '
                 f'width="{2 * half:.1f}" height="20" rx="4">{title}</rect>'
@@ -141,8 +141,8 @@ def _nodes(layout: _Layout) -> str:
 
 
 STYLE = (
-    "text{font:11px sans-serif;text-anchor:middle;fill:#1c2128}"
-    ".small{font-size:9px;fill:#59636e}.switch{fill:#fff;stroke:#59636e}.host{fill:#59636e}"
+    "text{font:12px sans-serif;text-anchor:middle;fill:#1c2128}"
+    ".small{font-size:10px;fill:#59636e}.switch{fill:#fff;stroke:#59636e}.host{fill:#59636e}"
     ".hit{display:none}.load{stroke-width:2.2}.load0{stroke-width:1.2}"
     + "".join(f".load{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
 )

@@ -25,6 +25,9 @@ from fabric_emu.results.remarks import expectation_lines, prediction_lines, verd
 from fabric_emu.results.run import RunResult
 from fabric_emu.results.sentences import over_seeds, sentence
 
+_ELSEWHERE = ("title", "seed")
+"""What is asked and stands in the page's head."""
+
 
 def text_of(runs: Sequence[RunResult], entries: Sequence[Entry]) -> dict[str, Any]:
     """Return what the page's template fills in, pictures aside."""
@@ -66,17 +69,25 @@ def _run(name: str, run: RunResult) -> dict[str, Any]:
     return {
         "name": name,
         "title": printable(scenario.title),
-        "status": run.status,
-        "error": run.error,
+        "ended": _ended(run),
         "doubtful": run.status != "complete"
         or not run.expectations_hold
         or not all(summary["verdict"]["trustworthy"] for summary in run.schemes),
         "remarks": remarks,
         "claim": scenario.claim.strip(),
         "source": scenario.source.strip(),
-        "asked": [line for line in asked(scenario) if line[0] != "title"],
+        "asked": [line for line in asked(scenario) if line[0] not in _ELSEWHERE],
         "machine": _machine(run.machine),
     }
+
+
+def _ended(run: RunResult) -> str:
+    """Return how a run ended that is not complete."""
+    if run.status == "complete":
+        return ""
+    if run.status == "partial":
+        return "This run was interrupted; what follows is what it had done by then."
+    return f"This run broke: {printable(run.error) or 'it is not known why'}"
 
 
 def _machine(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -131,14 +142,13 @@ def _table(
                     "trust": trust if len(summaries) == 1 else f"{good} of {len(summaries)}",
                 }
             )
-    headers = [
-        {
-            "name": column.header.replace("\n", " ").replace("- ", "").strip(),
-            "meaning": column.meaning,
-        }
-        for column in shown
-    ]
+    headers = [{"lines": _heading(column.header), "meaning": column.meaning} for column in shown]
     return {"headers": headers, "rows": rows, "note": _table_note(runs)}
+
+
+def _heading(header: str) -> list[str]:
+    """Return the lines of a heading; a word that was cut to be narrow is whole."""
+    return [line for line in header.replace("-\n", "").split("\n") if line]
 
 
 def _cell(column: Column, rows: Sequence[Mapping[str, Any]], worst: bool) -> dict[str, Any]:
@@ -158,11 +168,11 @@ def _table_note(runs: Sequence[RunResult]) -> str:
     if any(len(run.seeds) > 1 for run in runs):
         notes.append("Of several seeds the median and [least..most].")
     scales = {Scenario.model_validate(run.scenario).topology.scale for run in runs}
-    if scales != {1.0}:
-        slower = " or ".join(f"{scale:,.0f}" for scale in sorted(scales))
+    slower = f"{scales.pop():,.0f} times" if len(scales) == 1 else "some"
+    if slower != "1 times":
         notes.append(
-            f"Times and rates are those of the emulated links, {slower} times slower than what "
-            "they stand for; ratios are the same."
+            f"Times and rates are those of the emulated links, {slower} slower than what they "
+            "stand for; ratios are the same."
         )
     return " ".join(notes)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import mmap
 import os
@@ -134,41 +135,51 @@ def heard(adverts: Records, ageing_ns: int, now_ns: int, leaves: int) -> npt.NDA
     return said.reshape(len(adverts), -1)[:, :leaves]
 
 
-def advert_frames(envelope: bytes, qualities: Qualities) -> list[bytes]:
-    """Return the frames that tell the qualities of all leaves, one per block of them."""
-    frames = []
+def advert_payloads(qualities: Qualities) -> list[bytes]:
+    """Return the UDP payloads that tell the qualities of all leaves, one per block of them."""
+    payloads = []
     for block, start in enumerate(range(0, len(qualities), ADVERT_LEAVES)):
         part = qualities[start : start + ADVERT_LEAVES].tobytes()
-        frames.append(_sealed(envelope, struct.pack("!IHH", ADVERT_MAGIC, block, len(part)) + part))
-    return frames
+        payloads.append(struct.pack("!IHH", ADVERT_MAGIC, block, len(part)) + part)
+    return payloads
 
 
-def _sealed(envelope: bytes, payload: bytes) -> bytes:
-    """Return a frame with its lengths and checksums."""
-    frame = bytearray(envelope + payload)
-    is_ipv4 = frame[12:14] == b"\x08\x00"
+def sealed(envelope: bytes, payload: bytes) -> bytes:
+    """Return a frame of headers and payload, with its lengths and checksums."""
+    head, total = _head(envelope, len(payload))
+    checksum = ~_folded(total + _words(payload)) & 0xFFFF
+    return head + struct.pack("!H", checksum or 0xFFFF) + payload
+
+
+@functools.lru_cache(maxsize=8192)
+def _head(envelope: bytes, payload_bytes: int) -> tuple[bytes, int]:
+    """Return the headers up to the UDP checksum, and the sum of what that covers in them."""
+    head = bytearray(envelope)
+    is_ipv4 = head[12:14] == b"\x08\x00"
     udp = 34 if is_ipv4 else 54
-    length = len(frame) - udp
-    frame[udp + 4 : udp + 8] = struct.pack("!HH", length, 0)
+    length = len(head) - udp + payload_bytes
+    head[udp + 4 : udp + 8] = struct.pack("!HH", length, 0)
     if is_ipv4:
-        frame[16:18] = struct.pack("!H", len(frame) - 14)
-        frame[24:26] = bytes(2)
-        frame[24:26] = struct.pack("!H", _checksum(frame[14:34]))
-        addresses = frame[26:34]
+        head[16:18] = struct.pack("!H", udp - 14 + length)
+        head[24:26] = bytes(2)
+        head[24:26] = struct.pack("!H", ~_folded(_words(head[14:34])) & 0xFFFF)
+        addresses = head[26:34]
     else:
-        frame[18:20] = struct.pack("!H", length)
-        addresses = frame[22:54]
-    pseudo = bytes(addresses) + struct.pack("!HH", length, socket.IPPROTO_UDP)
-    frame[udp + 6 : udp + 8] = struct.pack("!H", _checksum(pseudo + frame[udp:]) or 0xFFFF)
-    return bytes(frame)
+        head[18:20] = struct.pack("!H", length)
+        addresses = head[22:54]
+    pseudo = _words(addresses) + length + socket.IPPROTO_UDP
+    return bytes(head[: udp + 6]), pseudo + _words(head[udp:])
 
 
-def _checksum(data: bytes | bytearray) -> int:
-    """Return the Internet checksum (RFC 1071)."""
+def _words(data: bytes | bytearray) -> int:
+    """Return the sum of 16-bit words (RFC 1071), carries not yet added back."""
     padded = data + bytes(len(data) % 2)
-    total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    return sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+
+
+def _folded(total: int) -> int:
     total = (total & 0xFFFF) + (total >> 16)
-    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return (total & 0xFFFF) + (total >> 16)
 
 
 class Advertiser:
@@ -214,10 +225,11 @@ class Advertiser:
         remote = heard(self._adverts, self._plan.ageing_ns, now_ns, self._leaves)
         best = best_qualities(self._plan.hops, local, remote)
         for sender, sock, qualities in zip(self._plan.senders, self._sockets, best, strict=True):
+            payloads = advert_payloads(qualities)
             for interface, envelope in zip(sender.interfaces, sender.envelopes, strict=True):
-                for frame in advert_frames(envelope, qualities):
+                for payload in payloads:
                     try:
-                        sock.sendto(frame, (interface, 0))
+                        sock.sendto(sealed(envelope, payload), (interface, 0))
                     except OSError:  # dropped, and counted, by the port; or the link is down
                         self.report.unsent += 1
         self.report.rounds += 1

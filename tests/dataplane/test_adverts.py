@@ -20,9 +20,11 @@ from fabric_emu.switch.adverts import advert_plan
 from fabric_emu.switch.glb import (
     ADVERT_MAGIC,
     ADVERT_PORT,
-    advert_frames,
+    Qualities,
+    advert_payloads,
     best_qualities,
     heard,
+    sealed,
 )
 from fabric_emu.switch.policies import SwitchPlan
 from fabric_emu.switch.ports import DropReason, PortConstants, PortTable
@@ -47,6 +49,10 @@ NETWORKS = {
 
 def envelope(network: Packet) -> bytes:
     return bytes(network / UDP(sport=ADVERT_PORT, dport=ADVERT_PORT, chksum=0))
+
+
+def advert_frames(envelope: bytes, qualities: Qualities) -> list[bytes]:
+    return [sealed(envelope, payload) for payload in advert_payloads(qualities)]
 
 
 @pytest.mark.parametrize("family", [4, 6])

@@ -76,8 +76,8 @@ def _figure(
                 "x0": numbers(edges[:1] + width / 2, 5)[0],
                 "dx": numbers(np.array([width]), 6)[0],
                 "y": numbers(loads[:, ports[i]], 3),
-                "line": {"color": entry.colour, "width": 2.5 if i == worst else 1},
-                "opacity": 1 if i == worst else 0.45,
+                "line": {"color": entry.colour, "width": 2.5 if i == worst else 1.2},
+                "opacity": 1 if i == worst else 0.6,
                 "hovertemplate": f"{name}<br>%{{y:.1%}} at %{{x:.3f}} s<extra></extra>",
             }
         )

@@ -34,7 +34,7 @@ def path_bytes(entries: Sequence[Entry]) -> Plot | None:
         "Bytes by path",
         "A path is named by the highest switch on it, as it stamped the packets that arrived. In "
         "all: equal bars are an even spread. Flow by flow: a row per flow (its queue pairs "
-        f"together, the {FLOWS_MAX} largest), darker where more of its bytes went.",
+        f"together, the {FLOWS_MAX} largest), deeper in colour where more of its bytes went.",
         {"all flows": [Panel("", total)], "flow by flow": cells},
         choice="what",
     )
