@@ -17,9 +17,38 @@ Where things are::
     nic/         packet rings, workers, frames
     nic/transport/   RC, MRC and Ultra Ethernet as column machines; nic/congestion, nic/entropy
     measure/     reordering, link loads and paths, delay, completion, the fidelity verdict
-    results/     the run folder, the table, the report
+    results/     the run folder, reading it back, the table, the report and its plots, exports
     bench/       what scripts/bench measures
 
 Dependencies point one way: model -> net -> switch, nic -> measure -> results -> cli. ``model``,
-``importers``, ``wire``, ``measure``, ``predict`` and ``results`` need neither root nor Mininet nor pyroute2.
+``importers``, ``wire``, ``measure``, ``predict`` and ``results`` need neither root nor Mininet nor
+pyroute2.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from fabric_emu.results.load import SavedRun
+
+
+def load(path: str | PathLike[str]) -> SavedRun:
+    """Read a run from its folder (or its ``run.json``): figures, and numpy arrays of the rest.
+
+    ::
+
+        run = fabric_emu.load("results/holbrook-20260301-120000")
+        mrc = run["mrc"]
+        print(mrc.summary["worst_uplink_load"], mrc.ports["offered"].max())
+        plt.plot(mrc.series["time_s"], mrc.series["depth_bytes"].max(axis=1))
+
+    Raises:
+        UnreadableRun: it is not there, is not a run, or was written by a newer version.
+    """
+    # Only here, so that importing any part of the package does not import numpy and pydantic.
+    from fabric_emu.results.load import load_saved
+
+    return load_saved(path)

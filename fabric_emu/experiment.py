@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.jobs import Job, Ran, job_of
+from fabric_emu.measure.downlinks import room_share, summarise_downlinks
+from fabric_emu.measure.links import LinkLoads
 from fabric_emu.measure.series import Sampler, service
 from fabric_emu.measure.summary import SchemeResult, summarise_run
 from fabric_emu.measure.switching import lateness, summarise_switches
@@ -52,13 +54,31 @@ class Progress:
     share: float
 
 
+Observer = Callable[[float, NDArray[np.void]], None]
+Attach = Callable[[Fabric], contextlib.AbstractContextManager[dict[str, Any]]]
+
+
 def run_scheme(
     scenario: Scenario,
     scheme: Scheme,
     seed: int,
     progress: Callable[[Progress], None] = lambda _: None,
+    *,
+    observer: Observer = lambda elapsed_s, ports: None,
+    attach: Attach | None = None,
+    sample_every_s: float | None = None,
 ) -> SchemeResult:
     """Build the scenario's fabric, run its workload under a scheme, and measure.
+
+    Args:
+        scenario, scheme, seed: what to run.
+        progress: told how far it is.
+        observer: called many times a second while the hosts send, with the time since they began
+            and the live port table, and once more when the queues have drained. It runs with
+            real-time priority: what takes long belongs elsewhere.
+        attach: called with the built fabric; the context it returns is held while there is
+            traffic, and what it yields is added to the summary.
+        sample_every_s: interval of the port counters' series; None: a few hundred samples.
 
     Raises:
         FabricError: the machine cannot, or the run broke; nothing is left behind.
@@ -84,14 +104,23 @@ def run_scheme(
             placement = Placement.of(scenario.topology, scheme.switch, seed, fabric.hash_seeds)
         plans = job.plans(fabric, placement)
         tell("start", 0.02)
-        with Traffic(plans, fabric.lease.add_process) as traffic:
+
+        def watch(elapsed_s: float) -> None:
+            observer(elapsed_s, fabric.ports.ports)
+
+        with (
+            attach(fabric) if attach else contextlib.nullcontext({}) as noted,
+            Traffic(plans, fabric.lease.add_process) as traffic,
+        ):
             with (
                 contextlib.closing(Timeline(fabric, scenario.faults)) as timeline,
                 traffic.real_time(),
             ):
-                series = _send(fabric, traffic, timeline, job, tell)
+                sampler = Sampler(fabric.ports.ports, sample_every_s)
+                series = _send(fabric, sampler, traffic, timeline, job, tell, watch)
             adverts = fabric.adverts.stop() if fabric.adverts else None
             _drain(fabric, tell)
+            watch(traffic.elapsed_s())
             reports = traffic.stop()
         tell("collect", 0.97)
         served = _service(series, fabric, job)
@@ -117,13 +146,21 @@ def run_scheme(
     )
     unpredicted = "its paths change from packet to packet, or with failing links"
     result = summarise_run(record, scheme.name, seed, unpredicted if placement else support.reason)
+    result.summary.update(_downlinks(scenario, result, record.window_s))
     result.summary.update(job.figures())
+    result.summary.update(noted)
     policy = scheme.switch.policy.kind
     result.summary["switch"] = summarise_switches(policy, counters, snapshot.ports)
     if adverts:
         result.summary["switch"]["adverts_late"] = lateness(adverts.lateness, LATENESS_BIN_S)
         result.summary["switch"]["adverts_skipped"] = adverts.skipped
     return replace(result, series=series, messages=job.messages())
+
+
+def _downlinks(scenario: Scenario, result: SchemeResult, window_s: float) -> dict[str, Any]:
+    offered, carried = (np.array(result.ports[name]) for name in ("offered", "carried"))
+    room = room_share(scenario.topology, scenario.faults, window_s)
+    return summarise_downlinks(scenario.topology, LinkLoads(offered, carried), room)
 
 
 def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:
@@ -133,19 +170,21 @@ def _queue_s(topology: Topology, limits: NDArray[np.uint64]) -> float:
 
 def _send(
     fabric: Fabric,
+    sampler: Sampler,
     traffic: Traffic,
     timeline: Timeline,
     job: Job,
     tell: Callable[[str, float], None],
+    watch: Callable[[float], None],
 ) -> dict[str, NDArray[Any]]:
     """Let the hosts send; return the port counters over time."""
-    sampler = Sampler(fabric.ports.ports)
     traffic.start()
     pause = 0.0
     while not traffic.wait_sent(pause):
         elapsed = traffic.elapsed_s()
         timeline.advance(elapsed)
         sampler.sample(elapsed)
+        watch(elapsed)
         tell("send", 0.05 + 0.85 * min(max(elapsed / job.duration, 0.0), 1.0))
         if elapsed > job.duration + job.grace:
             break

@@ -30,7 +30,8 @@ from fabric_emu.commands.saved import LATEST, SavedRunFolder, read_runs
 def export(run: str, output: Literal["nccl-tests", "prometheus"], out: Path | None) -> None:
     """Write the figures of a run in the format of another tool.
 
-    RUN is a folder, its name in results, or "latest", which is also meant when it is left out.
+    RUN is a folder, its name in results, a scenario (its latest run there), or "latest", which is
+    also meant when it is left out.
     Needs no root.
     """
     from fabric_emu.results.export import nccl_tests, prometheus

@@ -28,8 +28,8 @@ COMPARISON = Path("report.html")
 def report(runs: tuple[str, ...], out: Path | None, plots: Path | None) -> None:
     """Draw the report of a run again, or one that compares several runs.
 
-    RUN is a folder, its name in results, or "latest", which is also meant when none is given. The
-    page needs no network; open it in a browser. Needs no root.
+    RUN is a folder, its name in results, a scenario (its latest run there), or "latest", which is
+    also meant when none is given. The page needs no network; open it in a browser. Needs no root.
     """
     from fabric_emu.results.browser import chromium
     from fabric_emu.results.folder import write_file

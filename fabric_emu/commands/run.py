@@ -16,7 +16,9 @@ import click
 from fabric_emu import interrupts
 from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
 from fabric_emu.commands.terminal import Terminal, stops_as, terminal
+from fabric_emu.commands.watch import Watch
 from fabric_emu.errors import FabricError, HostUnfit, ScenarioError
+from fabric_emu.units import parse_duration
 
 if TYPE_CHECKING:
     from fabric_emu.experiment import Progress
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 SEEDS_MAX = 10_000
 INTERRUPTED = 130
 REDRAW_S = 0.1
+SAMPLE_EVERY_MIN_S = 0.001
 
 
 @click.command()
@@ -72,6 +75,23 @@ REDRAW_S = 0.1
     metavar="FILE",
     help="Also write the table as CSV, unrounded; - is standard output, as with --json.",
 )
+@click.option(
+    "--sample-every",
+    metavar="TIME",
+    help="Interval of the series of port counters, such as 2ms.  [default: a few hundred samples]",
+)
+@click.option("--live", is_flag=True, help="Show the uplinks' load in the terminal while it runs.")
+@click.option(
+    "--live-web",
+    metavar="[ADDRESS:]PORT",
+    help="Show the same as a web page, on the loopback address unless another is given.",
+)
+@click.option(
+    "--pcap",
+    multiple=True,
+    metavar="LINK|HOST",
+    help="Capture a link such as leaf1-spine2, or a host, as pcapng files. Repeatable.",
+)
 def run(
     scenario: str,
     schemes: tuple[str, ...],
@@ -81,6 +101,10 @@ def run(
     out: Path,
     json_file: Path | None,
     csv_file: Path | None,
+    sample_every: str | None,
+    live: bool,
+    live_web: str | None,
+    pcap: tuple[str, ...],
 ) -> None:
     """Run a scenario and print what came out of each scheme.
 
@@ -97,12 +121,15 @@ def run(
         described = described.model_copy(update={"seed": seed})
     all_seeds = _seeds(described.seed, seeds)
     check_live(described, file)
+    sample_every_s = _interval(sample_every)
     _check_writable("--out", out)
     for option, wanted in (("--json", json_file), ("--csv", csv_file)):
         if wanted is not None and str(wanted) != "-":
             _check_writable(option, wanted.absolute().parent)
     if str(json_file) == str(csv_file) == "-":
         raise click.UsageError("--json, --csv: only one of them can be standard output")
+    watch = Watch(described, all_seeds, out, live=live, live_web=live_web, pcap=pcap)
+    click.get_current_context().call_on_close(watch.close)
     need_root()
     # Only now: what runs a fabric takes long to import.
     from fabric_emu.experiment import machine, run_scheme
@@ -113,11 +140,14 @@ def run(
     try:
         with (
             stops_as(KeyboardInterrupt()),
-            _progress_bar(len(all_seeds) * len(described.schemes)) as report,
+            _progress_bar(len(all_seeds) * len(described.schemes), watch.draws) as bar,
+            watch.running(bar) as (report, hooks),
         ):
             for one_seed in all_seeds:
                 for scheme in described.schemes:
-                    measured = run_scheme(described, scheme, one_seed, report)
+                    measured = run_scheme(
+                        described, scheme, one_seed, report, sample_every_s=sample_every_s, **hooks
+                    )
                     result = result.with_scheme(measured)
         result = result.ended("complete")
     except KeyboardInterrupt:
@@ -133,7 +163,7 @@ def run(
     finally:
         # Nothing is kept of a run that this machine could not even begin.
         if begun:
-            _deliver(result, out, json_file, csv_file)
+            _deliver(result, out, json_file, csv_file, watch.deliver)
     if not result.expectations_hold:
         raise click.exceptions.Exit(1)
 
@@ -142,6 +172,18 @@ def _seeds(first: int, number: int) -> range:
     if first + number > 2**32:
         raise ScenarioError("--seeds", number, f"seeds that stay under 2^32, from {first} on")
     return range(first, first + number)
+
+
+def _interval(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        interval_s = parse_duration(text)
+    except ValueError as error:
+        raise ScenarioError("--sample-every", text, str(error)) from None
+    if interval_s < SAMPLE_EVERY_MIN_S:
+        raise ScenarioError("--sample-every", text, "1ms or more")
+    return interval_s
 
 
 def _check_writable(option: str, folder: Path) -> None:
@@ -161,9 +203,9 @@ def need_root() -> None:
 
 
 @contextlib.contextmanager
-def _progress_bar(runs: int) -> Iterator[Callable[[Progress], None]]:
+def _progress_bar(runs: int, hidden: bool) -> Iterator[Callable[[Progress], None]]:
     """Show how far a number of scheme runs is, on standard error if that is a terminal."""
-    if not sys.stderr.isatty():
+    if hidden or not sys.stderr.isatty():
         yield lambda progress: None
         return
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -198,7 +240,13 @@ def _progress_bar(runs: int) -> Iterator[Callable[[Progress], None]]:
         yield report
 
 
-def _deliver(result: RunResult, out: Path, json_file: Path | None, csv_file: Path | None) -> None:
+def _deliver(
+    result: RunResult,
+    out: Path,
+    json_file: Path | None,
+    csv_file: Path | None,
+    add_to: Callable[[Path], None],
+) -> None:
     """Save a run, print it, draw it: a reader who leaves early loses nothing."""
     from fabric_emu.results.columns import csv_of
     from fabric_emu.results.folder import write_file
@@ -212,6 +260,7 @@ def _deliver(result: RunResult, out: Path, json_file: Path | None, csv_file: Pat
     try:
         with interrupts.held():
             folder = result.save(out)
+            add_to(folder)
             for file, text in wanted:
                 if str(file) != "-":
                     write_file(file, text().encode())

@@ -1,7 +1,8 @@
-"""Finding the folders of runs: a path, the name of a folder in ``results``, or the latest."""
+"""Finding the folders of runs: by path, by name in ``results``, or the latest of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 RESULTS_DIR = Path("results")
 LATEST = "latest"
+
+_STAMP = re.compile(r"-\d{8}-\d{6}(-\d+)?$")
 
 
 class SavedRunFolder(click.ParamType):
@@ -42,16 +45,18 @@ def find_run(name: str) -> Path:
     if path.exists():
         return path
     folders = {one.name: one for one in _folders()}
-    if name == LATEST and folders:
-        return max(folders.values(), key=lambda one: (one / "run.json").stat().st_mtime)
     if name in folders:
         return folders[name]
+    meant = [one for one in folders.values() if name == LATEST or _is_of(one.name, name)]
+    if meant:
+        return max(meant, key=lambda one: (one / "run.json").stat().st_mtime)
     from fabric_emu.model.mistakes import did_you_mean
 
-    expected = "the folder of a run, or a name in results"
+    expected = "the folder of a run, a name in results, or a scenario that was run"
     if not folders:
         expected = "the folder of a run; there is none in results here"
-    raise ScenarioError("RUN", name, expected, did_you_mean(name, [*folders, LATEST]))
+    names = [LATEST, *folders, *{_STAMP.sub("", folder) for folder in folders}]
+    raise ScenarioError("RUN", name, expected, did_you_mean(name, names))
 
 
 def read_runs(names: Sequence[str]) -> list[tuple[Path, RunResult]]:
@@ -65,6 +70,10 @@ def read_runs(names: Sequence[str]) -> list[tuple[Path, RunResult]]:
 
     found = [find_run(name) for name in names]
     return [(path if path.is_dir() else path.parent, load_run(path)) for path in found]
+
+
+def _is_of(folder: str, scenario: str) -> bool:
+    return _STAMP.sub("", folder) == scenario
 
 
 def _folders() -> list[Path]:

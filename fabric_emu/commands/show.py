@@ -23,7 +23,8 @@ from fabric_emu.commands.terminal import terminal
 def show(runs: tuple[str, ...], csv_file: Path | None) -> None:
     """Print the table of runs again.
 
-    RUN is a folder, its name in results, or "latest", which is also meant when none is given.
+    RUN is a folder, its name in results, a scenario (its latest run there), or "latest", which is
+    also meant when none is given.
     Needs no root.
     """
     from fabric_emu.results.columns import csv_of

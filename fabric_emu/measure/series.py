@@ -14,20 +14,28 @@ SAMPLES = 250
 
 FIRST_INTERVAL_S = 0.005
 
+SAMPLES_MAX_BYTES = 1 << 28
+"""With an interval of the user's choice: what the samples may take before they are thinned."""
+
 
 class Sampler:
     """Copies the port table every now and then; costs microseconds, no system call.
 
     It begins with short intervals; whenever there are twice ``SAMPLES``, every other one goes and
-    the interval doubles, so that short and long runs have as many.
+    the interval doubles, so that short and long runs have as many. With an interval that was asked
+    for, that happens only when memory asks for it.
 
     Args:
         ports: (ports,) the live port table.
+        every_s: the interval; None: as above.
     """
 
-    def __init__(self, ports: NDArray[np.void]) -> None:
+    def __init__(self, ports: NDArray[np.void], every_s: float | None = None) -> None:
         self._ports = ports
-        self._interval_s = FIRST_INTERVAL_S
+        self._interval_s = every_s or FIRST_INTERVAL_S
+        self._limit = 2 * SAMPLES
+        if every_s is not None:
+            self._limit = max(self._limit, SAMPLES_MAX_BYTES // ports.nbytes)
         self._next_s = 0.0
         self._times: list[float] = []
         self._samples: list[NDArray[np.void]] = []
@@ -42,7 +50,7 @@ class Sampler:
             return
         self._times.append(elapsed_s)
         self._samples.append(self._ports.copy())
-        if len(self._times) == 2 * SAMPLES:
+        if len(self._times) >= self._limit:
             self._times, self._samples = self._times[::2], self._samples[::2]
             self._interval_s *= 2
         self._next_s = max(self._next_s + self._interval_s, elapsed_s)

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fabric_emu.errors import ScenarioError
+from fabric_emu.errors import ScenarioError, WaitTimeout
 from fabric_emu.model.fault import Fault
-from fabric_emu.model.topology import Link
+from fabric_emu.model.topology import Link, Node
 from fabric_emu.net import links, namespaces, shaping
-from fabric_emu.net.netlink import REPLACE
+from fabric_emu.net.netlink import REPLACE, NetlinkSocket
 from fabric_emu.net.routing import Routing
 from fabric_emu.units import parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from fabric_emu.net.fabric import Fabric
+
+
+OPERATIONAL_TIMEOUT_S = 2.0
 
 
 class LiveLink:
@@ -141,6 +145,9 @@ class LiveLink:
         dead = fabric.ports.configs["dead"]  # no policy of a switch chooses such a port
         if not up:
             dead[[port for _, port in ends]] = 1
+        if up:
+            # What was on its way into the link when it went down has been lost there since.
+            self._write_off(ends)
         with contextlib.ExitStack() as stack:
             sockets = {}
             for node, port in ends:
@@ -148,6 +155,7 @@ class LiveLink:
                 links.set_up(sock, base + port, link.name, up)
                 sock.flush()
             if up:
+                self._await_operational(sockets)
                 # With a link the kernel forgets its neighbours, nexthops and the routes over them.
                 routing = Routing(fabric.topology, base, sockets.__getitem__, REPLACE)
                 routing.neighbours(link)
@@ -157,8 +165,23 @@ class LiveLink:
         if up:
             dead[[port for _, port in ends]] = 0
         else:
-            for _, port in ends:
-                fabric.ports.write_off(port)
+            self._write_off(ends)
+
+    def _await_operational(self, sockets: Mapping[str, NetlinkSocket]) -> None:
+        """Wait for both ends to send; the kernel sets their queues to work a little later."""
+        link, base = self.link, self._fabric.lease.ifindex_base
+        deadline = time.monotonic() + OPERATIONAL_TIMEOUT_S
+        for node, port in ((link.lower, link.up_port), (link.upper, link.down_port)):
+            while not links.is_operational(sockets[node.name], base + port):
+                if time.monotonic() > deadline:
+                    raise WaitTimeout(
+                        f"{link.name} at {node.name} did not come up in {OPERATIONAL_TIMEOUT_S:g} s"
+                    )
+                time.sleep(0.0005)
+
+    def _write_off(self, ends: Iterable[tuple[Node, int]]) -> None:
+        for _, port in ends:
+            self._fabric.ports.write_off(port)
 
 
 class Timeline:

@@ -12,15 +12,17 @@ import fcntl
 import socket
 import struct
 
-from pyroute2.netlink.rtnl import RTM_NEWLINK
+from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_NEWLINK
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from fabric_emu.errors import CommandFailed
 from fabric_emu.model.topology import Link, mac_address
 from fabric_emu.net.encoding import encode, pack
-from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket
+from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket, attributes
 
 _IFF_UP = 1
+_IFLA_OPERSTATE, _IF_OPER_UP = 16, 6
+_LINK_HEADERS = 32
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO, _ETHTOOL_SGRO = 0x1F, 0x2C
 
@@ -68,6 +70,14 @@ def set_up(sock: NetlinkSocket, index: int, label: str, up: bool = True) -> None
         ifinfmsg, RTM_NEWLINK, NLM_F_REQUEST, (), index=index, flags=flags, change=_IFF_UP
     )
     sock.queue(request, f"set {label} {'up' if up else 'down'}")
+
+
+def is_operational(sock: NetlinkSocket, index: int) -> bool:
+    """Tell whether an interface sends: up, its peer too, and its queues at work."""
+    request = encode(ifinfmsg, RTM_GETLINK, NLM_F_REQUEST, (), index=index)
+    (answer,) = sock.ask([request])
+    state = attributes(answer, _LINK_HEADERS).get(_IFLA_OPERSTATE, b"\0")
+    return state[0] == _IF_OPER_UP
 
 
 class Offloads:

@@ -52,20 +52,21 @@ def print_bars(console: Console, summaries: Sequence[Mapping[str, Any]], caption
         peaks[switch] = max(peaks.get(switch, 0.0), *(uplink["offered"] for uplink in uplinks))
     busiest = sorted(peaks, key=peaks.__getitem__, reverse=True)[:SWITCHES_MAX]
     shown = [
-        (switch, summary["name"])
+        [(switch, summary["name"]) for summary in summaries if (switch, summary["name"]) in blocks]
         for switch in peaks
         if switch in busiest
-        for summary in summaries
-        if (switch, summary["name"]) in blocks
     ]
-    names = max(len(_label(key[0], uplink)) for key in shown for uplink in blocks[key])
-    columns, bar = _layout(console.width, names, len(shown))
+    keys = [key for of_switch in shown for key in of_switch]
+    names = max(len(_label(key[0], uplink)) for key in keys for uplink in blocks[key])
+    columns, bar = _layout(console.width, names, max(map(len, shown)))
+    # Each switch in a new row, so that its schemes are what stands side by side.
+    rows = [of[first:][:columns] for of in shown for first in range(0, len(of), columns)]
     ink = _DRAWN if console.is_terminal and not console.options.ascii_only else _PLAIN
     top = max(1.0, *peaks.values())
     console.print()
     console.print(f"{caption}; {ink.mark} is 100 %")
-    for first in range(0, len(shown), columns):
-        drawn = [_block(key, blocks[key], names, bar, top, ink) for key in shown[first:][:columns]]
+    for row_keys in rows:
+        drawn = [_block(key, blocks[key], names, bar, top, ink) for key in row_keys]
         console.print()
         blank = Text(" " * drawn[0][0].cell_len)
         for row in itertools.zip_longest(*drawn, fillvalue=blank):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fabric_emu.results.figures import count, duration, percent, ratio
+from fabric_emu.results.figures import count, duration, percent, ratio, three_digits
 from fabric_emu.results.run import RunResult
 from fabric_emu.results.summaries import figure_of, worst_load_figure
 
@@ -131,7 +131,7 @@ def _completion(rows: Sequence[Summary]) -> list[Column]:
             "busbw",
             f"busbw\n{unit}",
             "bandwidth of the collective as nccl-tests count it, to compare with a host's link",
-            lambda value: "-" if value is None else f"{value / factor:.3g}",
+            lambda value: "-" if value is None else three_digits(value / factor),
             2,
         )
     )

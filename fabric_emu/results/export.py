@@ -34,9 +34,8 @@ def nccl_tests(run: RunResult) -> str:
     workload = scenario.workload
     if not isinstance(workload, Messages):
         raise ScenarioError("--format", "nccl-tests", "a run of a collective (kind: messages)")
-    return "\n".join(
-        line for summary in run.schemes for line in _block(run, scenario, workload, summary)
-    )
+    lines = [line for row in run.schemes for line in _block(run, scenario, workload, row)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _block(

@@ -142,6 +142,7 @@ def _nodes(layout: _Layout) -> str:
 
 STYLE = (
     "text{font:12px sans-serif;text-anchor:middle;fill:#1c2128}"
+    ".head{text-anchor:start;fill:#59636e}.name{font-weight:bold;fill:#1c2128}"
     ".small{font-size:10px;fill:#59636e}.switch{fill:#fff;stroke:#59636e}.host{fill:#59636e}"
     ".hit{display:none}.load{stroke-width:2.2}.load0{stroke-width:1.2}"
     + "".join(f".load{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
@@ -149,6 +150,21 @@ STYLE = (
 """What a drawing needs that stands alone, on white."""
 
 
+_HEAD = 34
+
+
 def standalone_svg(entry: Entry) -> str:
-    """Return the drawing as a file of its own."""
-    return map_svg(entry).replace("><g>", f"><style>{STYLE}</style><g>", 1) + "\n"
+    """Return the drawing as a file of its own, with a line over it that explains it."""
+    layout = _Layout(entry.topology)
+    width, height = round(layout.width), layout.height
+    box, taller = (
+        f'viewBox="0 0 {width} {height}"',
+        f'viewBox="0 {-_HEAD} {width} {height + _HEAD}"',
+    )
+    words = "offered loads; blue to 100 %, orange to 150 %, red over it"
+    head = (
+        f"<style>{STYLE}</style>"
+        f'<text class="head" x="8" y="-14"><tspan class="name">{escape(entry.label)}</tspan>  '
+        f"{words}</text>"
+    )
+    return map_svg(entry).replace(box, taller, 1).replace("><g>", f">{head}<g>", 1) + "\n"

@@ -32,6 +32,12 @@ def ratio(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}"
 
 
+def three_digits(value: float) -> str:
+    """Return ``9.30``, ``10.6``, ``412``."""
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{max(0, digits)}f}"
+
+
 def count(value: float | None) -> str:
     """Return ``12,345``, over a million ``1.23 M``."""
     if value is None:

@@ -14,6 +14,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from fabric_emu.errors import FabricError
 
@@ -76,6 +77,29 @@ def write_file(path: Path, content: bytes) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=parent_fd)
                 raise
+
+
+def write_subfolder(folder: Path, name: str, files: Mapping[str, IO[bytes]]) -> None:
+    """Write a new folder of files into an existing one, copied from open files: large ones.
+
+    Raises:
+        FabricError: it cannot be written.
+    """
+    with _reported(folder / name), _opened(folder) as folder_fd:
+        os.mkdir(name, dir_fd=folder_fd)
+        fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder_fd)
+        try:
+            for file_name, source in files.items():
+                source.seek(0)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                copy = os.open(file_name, flags, 0o666, dir_fd=fd)
+                with open(copy, "wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                    target.flush()
+                    _hand_over(copy)
+            _hand_over(fd)
+        finally:
+            os.close(fd)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -114,8 +114,8 @@ class SavedRun:
         raise KeyError(f"{key!r}: this run has {has}")
 
 
-def load(path: str | Path) -> SavedRun:
-    """Read a run from its folder or its ``run.json``.
+def load_saved(path: str | PathLike[str]) -> SavedRun:
+    """Read a run from its folder or its ``run.json``; known to users as ``fabric_emu.load``.
 
     Raises:
         UnreadableRun: it is not there, is not a run, or was written by a newer version.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os import PathLike
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ class UnreadableRun(FabricError):
     exit_code = 2
 
 
-def load_run(path: str | Path) -> RunResult:
+def load_run(path: str | PathLike[str]) -> RunResult:
     """Read a run back from its folder or from its ``run.json``.
 
     Raises:

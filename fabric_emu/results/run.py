@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol, Self
 
 from numpy.typing import NDArray
 
+from fabric_emu.errors import FabricError
 from fabric_emu.model.expectation import judge
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.results.folder import safe_name, write_file, write_folder
@@ -144,9 +145,16 @@ class RunResult:
         return self.tables[summary["files"][name]]
 
     def arrays(self, summary: Mapping[str, Any], name: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays of one of ``schemes``, named as in ``ARRAYS``; empty without any."""
+        """Return the arrays of one of ``schemes``, named as in ``ARRAYS``; empty without any.
+
+        Raises:
+            FabricError: the file that they were read from is broken.
+        """
         file = summary["files"].get(name)
-        return npz_arrays(self.packed[file]) if file else {}
+        try:
+            return npz_arrays(self.packed[file]) if file else {}
+        except ValueError as error:
+            raise FabricError(f"{file}: {error}") from None
 
     def ended(self, status: Status, error: str = "") -> Self:
         """Return the run with how it ended."""

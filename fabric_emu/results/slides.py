@@ -13,6 +13,7 @@ from fabric_emu.results.browser import Browser
 from fabric_emu.results.entries import entries_of
 from fabric_emu.results.fabric_map import standalone_svg
 from fabric_emu.results.folder import safe_name, write_file
+from fabric_emu.results.plots.plot import Plot
 from fabric_emu.results.report import plots_of, report_page, template_file
 from fabric_emu.results.run import RunResult
 
@@ -46,12 +47,15 @@ def draw_slides(runs: Sequence[RunResult], folder: Path) -> list[Path]:
         browser.open(page)
         browser.wait_for("document.documentElement.dataset.ready === 'yes'")
         for plot in plots_of(runs, entries):
-            for index, panel in enumerate(plot.variants[plot.first]):
-                arguments = json.dumps([plot.key, plot.first, index, WIDTH, HEIGHT])
-                svg, png = browser.evaluate(f"{draw}(...{arguments})")
-                part = safe_name(panel.title, str(index + 1)) if panel.title else ""
-                name = f"{plot.key}-{part}" if part else plot.key
-                pictures.append(_Picture(name, svg, base64.b64decode(png)))
+            for variant in _variants(plot):
+                for index, panel in enumerate(plot.variants[variant]):
+                    of = [panel.title, variant if plot.choice == "switch" else ""]
+                    title = ", ".join(part for part in of if part)
+                    arguments = json.dumps([plot.key, variant, index, title, WIDTH, HEIGHT])
+                    svg, png = browser.evaluate(f"{draw}(...{arguments})")
+                    parts = (plot.key, variant if variant != plot.first else "", panel.title)
+                    name = safe_name("-".join(part for part in parts if part), plot.key)
+                    pictures.append(_Picture(name, svg, base64.b64decode(png)))
         for entry in entries:
             svg = standalone_svg(entry)
             browser.show(svg, WIDTH)
@@ -63,3 +67,8 @@ def draw_slides(runs: Sequence[RunResult], folder: Path) -> list[Path]:
             written.append(folder / f"{picture.name}.{suffix}")
             write_file(written[-1], content)
     return written
+
+
+def _variants(plot: Plot) -> list[str]:
+    """Return what to write of a plot: of many switches the one that the page shows first."""
+    return [plot.first] if plot.choice == "switch" else list(plot.variants)

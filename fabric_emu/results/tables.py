@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,9 +73,14 @@ def npz_arrays(content: bytes) -> dict[str, NDArray[Any]]:
         ValueError: it is no npz, or holds what would have to be executed to be read.
     """
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {name: _wide(archive[name]) for name in archive.files}
-    except (zipfile.BadZipFile, AttributeError, EOFError, OSError) as error:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return {
+                name.removesuffix(".npy"): _wide(
+                    npy.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+                )
+                for name in archive.namelist()
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise ValueError(f"not an npz: {error}") from None
 
 

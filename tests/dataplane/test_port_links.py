@@ -54,7 +54,7 @@ class Link:
         wait_until(lambda: bool(port["departed_packets"] == packets))
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "timed out"
@@ -104,7 +104,7 @@ def link() -> Iterator[Link]:
         sender.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
         sender.bind((INTERFACE, 0))
         receiver.bind((INTERFACE, ETH_P_ALL))
-        receiver.settimeout(5)
+        receiver.settimeout(60)
         yield Link(table, names, sender, receiver)
 
 
@@ -221,9 +221,9 @@ def test_tcp_counts_the_same_at_both_ends(link: Link) -> None:
         with inside(link.namespaces[RECEIVER]):
             server = stack.enter_context(socket.create_server((ADDRESSES[RECEIVER], 0)))
         with inside(link.namespaces[SENDER]):
-            client = stack.enter_context(socket.create_connection(server.getsockname(), timeout=5))
+            client = stack.enter_context(socket.create_connection(server.getsockname(), timeout=60))
         connection = stack.enter_context(server.accept()[0])
-        connection.settimeout(5)
+        connection.settimeout(60)
         for _ in range(50):
             client.sendall(bytes(60_000))
             remaining = 60_000

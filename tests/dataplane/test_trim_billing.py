@@ -90,7 +90,7 @@ def link() -> Iterator[Link]:
         sender.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
         sender.bind((INTERFACE, 0))
         receiver.bind((INTERFACE, ETH_P_ALL))
-        receiver.settimeout(10)
+        receiver.settimeout(60)
         # A cut packet occupies what it was cut from.
         receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 23)
         config = table.configs[SENDER]
@@ -123,7 +123,7 @@ def _attached(name: str, port: int, table: PortTable, stack: ExitStack) -> socke
     return packets
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "timed out"
@@ -171,16 +171,23 @@ def rebuilt(header: Ether) -> Ether:
     return packet
 
 
-def test_headers_are_served_at_the_links_rate(link: Link) -> None:
-    # 6,000 headers of 64 bytes at 8 Mbit/s take 0.384 s; billed as what they were cut from, 1,000
-    # bytes more each, they would take over six seconds. The shaper lets a burst of 18 kB pass.
-    count = 6000
-    begin = time.monotonic()
-    link.send(roce(4, 1000), count)
+def served_in_s(link: Link, frame: bytes, count: int) -> float:
+    """Return the time from the first frame sent to the last one received."""
     port = link.table.ports[SENDER]
-    wait_until(lambda: bool(port["departed_packets"] == count))
-    elapsed_s = time.monotonic() - begin
-    assert (count * 64 - 2 * FRAME_BYTES) * 8 / RATE_BPS < elapsed_s < 5.0
+    before = int(port["departed_packets"])
+    begin = time.monotonic()
+    link.send(frame, count)
+    wait_until(lambda: bool(port["departed_packets"] == before + count))
+    return time.monotonic() - begin
+
+
+def test_headers_take_the_link_the_time_of_headers(link: Link) -> None:
+    # 1,000 frames of 1,054 bytes are 1.04 s at 8 Mbit/s, less a burst of 18 kB; cut to 64 bytes,
+    # 46 ms. Billed as what they were they would take as long. The best of three, as the machine
+    # has other things to do.
+    whole_s = served_in_s(link, roce(4, 1000, dscp=0), 1000)
+    assert whole_s > (1000 * 1054 - 2 * FRAME_BYTES) * 8 / RATE_BPS * 0.99
+    assert min(served_in_s(link, roce(4, 1000), 1000) for _ in range(3)) < whole_s / 3
 
 
 def test_headers_overtake_data(link: Link) -> None:

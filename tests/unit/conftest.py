@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fabric_emu.model.load import parse_scenario
 from fabric_emu.model.scenario import Scenario
+from fabric_emu.model.topology import Topology
 from fabric_emu.results.run import RunResult
 
 ECMP = (0.675, 1.0125, 1.6875, 1.0125, 0.7875, 0.9, 0.675, 0.45)
@@ -122,6 +123,93 @@ def result_of() -> Callable[..., Result]:
     return Result
 
 
+def measured(one: dict[str, Any], topology: Topology, messages: int = 0) -> Result:
+    """Return a whole result of a scheme with this summary: as many arrays as a real one.
+
+    Ports carry the offered loads of the summary's uplinks, evenly over a second; flow i goes
+    whole by path i; messages take 0.1, 0.2 ... s, and ideally half of that.
+    """
+    ports = 2 * len(topology.links)
+    offered = np.zeros(ports)
+    for found in one["uplinks"].values():
+        names = {uplink["link"]: uplink["offered"] for uplink in found}
+        for link in topology.links:
+            offered[link.up_port] = names.get(link.name, offered[link.up_port])
+    time_s = np.linspace(0.01, 1.0, 50)
+    rate = np.repeat([link.rate_bps for link in topology.links], 2)
+    asked = (np.outer(time_s, offered * rate / 8)).astype(np.uint64)
+    departed = (np.outer(time_s, np.minimum(offered, 1) * rate / 8)).astype(np.uint64)
+    lost = (asked - departed) // 2
+    series = {
+        "time_s": time_s,
+        "offered_bytes": asked,
+        "enqueued_bytes": asked - lost,
+        "departed_bytes": departed,
+        "dropped_bytes": lost,
+        "dropped_packets": lost // 1000,
+        "marked_packets": np.zeros_like(asked),
+        "trimmed_packets": np.zeros_like(asked),
+        "depth_bytes": (asked - lost - departed).astype(np.int64),
+    }
+    ends = [(link.lower.name, link.upper.name) for link in topology.links]
+    port_columns: dict[str, list[Any]] = {
+        "port": list(range(ports)),
+        "from": [name for lower, upper in ends for name in (lower, upper)],
+        "to": [name for lower, upper in ends for name in (upper, lower)],
+        "offered": offered.tolist(),
+        "carried": np.minimum(offered, 1).tolist(),
+        "dropped_queue_limit": (lost[-1] // 1000).tolist(),
+        "high_water_bytes": series["depth_bytes"].max(axis=0).tolist(),
+    }
+    flows: dict[str, list[Any]] = {
+        "flow": [0, 1, 2, 0, 1, 2],
+        "carries": ["data"] * 3 + ["answers"] * 3,
+        "source": ["h1", "h2", "h3", "h9", "h10", "h11"],
+        "destination": ["h9", "h10", "h11", "h1", "h2", "h3"],
+    }
+    for path in range(1, 4):
+        flows[f"delivered_bytes_path_{path}"] = [
+            1_000_000 * (i == path - 1) + 64 * (i >= 3) for i in range(6)
+        ]
+    reordering = {
+        "displacement": np.array([-1, 0, 2]),
+        "displacement_share": np.array([0.2, 0.7, 0.1]),
+        "waiting_packets": np.array([0, 1]),
+        "waiting_share": np.array([0.8, 0.2]),
+    }
+    return Result(one, flows, port_columns, series, reordering, _messages(messages))
+
+
+def _messages(count: int) -> dict[str, NDArray[Any]]:
+    if not count:
+        return {}
+    taken = np.arange(1, count + 1) / 10
+    row = np.arange(count)
+    return {
+        "message": row,
+        "source": row % 8,
+        "destination": row % 8 + 8,
+        "size_bytes": np.full(count, 65536),
+        "step": row,
+        "iteration": row % 2,
+        "occurrence": row % 2,
+        "start_s": np.zeros(count),
+        "taken_s": taken,
+        "ideal_s": taken / 2,
+        "collective_name": np.array(["permutation", "permutation"]),
+        "collective_iteration": np.array([0, 1]),
+        "collective_begin_s": np.zeros(2),
+        "collective_taken_s": taken[-2:],
+        "collective_ideal_s": taken[-2:] / 2,
+    }
+
+
+@pytest.fixture
+def measured_of() -> Callable[..., Result]:
+    """Give a function that makes a whole result up: summary, topology, number of messages."""
+    return measured
+
+
 @pytest.fixture
 def run_of() -> Callable[..., RunResult]:
     """Give a function that makes a complete run up, from summaries."""
@@ -137,3 +225,40 @@ def run_of() -> Callable[..., RunResult]:
         return made.ended("complete")
 
     return run
+
+
+@pytest.fixture
+def whole_run_of() -> Callable[..., RunResult]:
+    """Give a function that makes a run with all its arrays up: summaries, scenario, messages."""
+
+    def run(*summaries: dict[str, Any], text: str = "", messages: int = 0) -> RunResult:
+        scenario = described(text or "schemes: [ecmp, mrc]\n")
+        made = RunResult.begin("holbrook", scenario, (7,), {"kernel": "6.12"})
+        for one in summaries:
+            made = made.with_scheme(measured(one, scenario.topology, messages))
+        return made.ended("complete")
+
+    return run
+
+
+def finished(seconds: float | None, *, ideal: float = 0.2, unfinished: int = 0) -> dict[str, Any]:
+    """Return what a workload of messages adds to a summary: its slowest collective's time."""
+    over = None if seconds is None else seconds / ideal
+    completion = {
+        "p50": seconds, "p99": seconds, "max": seconds, "ideal": ideal, "over_ideal": over,
+        "over_ideal_p50": over, "over_ideal_p99": over, "count": 1, "unfinished": unfinished,
+    }  # fmt: skip
+    return {
+        "completion": completion,
+        "messages": {**completion, "count": 20},
+        "algbw": 8e6 if seconds else 0.0,
+        "busbw": 14e6 if seconds else 0.0,
+        "retransmitted": 3,
+        "queue_pairs_failed": 0,
+    }
+
+
+@pytest.fixture
+def finished_in() -> Callable[..., dict[str, Any]]:
+    """Give a function that makes up what messages add to a summary."""
+    return finished

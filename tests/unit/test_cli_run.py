@@ -39,7 +39,7 @@ from fabric_emu.errors import HostUnfit, RunFailed
 def machine():
     return {"kernel": "stands in"}
 
-def run_scheme(scenario, scheme, seed, progress):
+def run_scheme(scenario, scheme, seed, progress, sample_every_s):
     progress(SimpleNamespace(scheme=scheme.name, seed=seed, stage="send", share=0.5))
     what = os.environ.get("WHAT_" + scheme.name.upper())
     if what == "breaks":
@@ -123,6 +123,9 @@ def invoke(*arguments: str) -> Result:
             f"{HOLBROOK}: topology.spines: 64: expected at most 63 spines",
         ),
         (["--out", "/dev/null/x"], "--out: '/dev/null/x': expected a folder that can be written"),
+        (["--csv", "/dev/null/x"], "--csv: '/dev/null': expected a folder that can be written"),
+        (["--sample-every", "1us"], "--sample-every: '1us': expected 1ms or more"),
+        (["--sample-every", "soon"], "--sample-every: 'soon': expected a duration such as"),
         (["--json", "/dev/null/x"], "--json: '/dev/null': expected a folder that can be written"),
     ],
 )
@@ -190,7 +193,9 @@ def test_table_to_stdout_and_results_in_a_folder(command: Command) -> None:
     result = command.run()
     assert (result.returncode, result.stderr) == (0, "")
     (folder,) = command.results()
-    assert result.stdout.splitlines()[-1] == f"Results in results/{folder.name}"
+    assert result.stdout.splitlines()[-1] == (
+        f"Results in results/{folder.name}; report.html there is for a browser"
+    )
     assert "Expectations: all 5 hold" in result.stdout
     run = load_run(folder)
     assert run.status == "complete"
@@ -314,7 +319,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped(command: Command) -> None:
     shown = os.read(ours, 1 << 16)
     os.close(ours)
     assert result.returncode == 0
-    assert b"mrc, seed 7: send" in shown
+    assert b"mrc, seed 1: send" in shown
     assert b" 50%" in shown
     # The cursor is shown again and the last thing done is to erase the line.
     assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")

@@ -142,7 +142,13 @@ def test_setup_names_its_options_and_refuses_others() -> None:
     usage = run("scripts/setup", "--help")
     assert usage.returncode == 0
     options = set(re.findall(r"--with-\w+", usage.stdout))
-    assert options == {"--with-bgp", "--with-bench", "--with-capture", "--with-test"}
+    assert options == {
+        "--with-bgp",
+        "--with-bench",
+        "--with-capture",
+        "--with-plots",
+        "--with-test",
+    }
     refused = run("scripts/setup", "--with-everything")
     assert refused.returncode == 2
     assert "--with-everything" in refused.stderr

@@ -34,6 +34,8 @@ def test_folder_holds_the_run(tmp_path: Path, run_of: Run, summary_of: Summary) 
         "ports-ecmp.csv",
         "ports-mrc.csv",
         "run.json",
+        "series-ecmp.npz",
+        "series-mrc.npz",
     ]
     assert (folder / "flows-mrc.csv").read_text() == "qpn,source,load\n256,h1,0.5\n257,h2,\n"
     document = json.loads((folder / "run.json").read_text())
@@ -200,6 +202,7 @@ def test_names_do_not_leave_the_folder(tmp_path: Path, run_of: Run, summary_of: 
         "flows-out.csv",
         "ports-out.csv",
         "run.json",
+        "series-out.npz",
     }
 
 

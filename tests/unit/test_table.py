@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fabric_emu.commands.terminal import Terminal, terminal
-from fabric_emu.results.figures import count, duration, percent, printable
+from fabric_emu.results.figures import count, duration, percent, printable, three_digits
 from fabric_emu.results.run import RunResult
 from fabric_emu.results.table import print_run
 
@@ -248,6 +248,23 @@ def test_duration(seconds: float | None, text: str) -> None:
 )
 def test_count(value: float | None, text: str) -> None:
     assert count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(9.92, "9.92"), (10.6, "10.6"), (412.3, "412"), (0.05, "0.0500"), (0, "0")]
+)
+def test_three_digits(value: float, text: str) -> None:
+    assert three_digits(value) == text
+
+
+def test_schemes_of_a_switch_stand_side_by_side(run_of: Run, summary_of: Summary) -> None:
+    uplinks = {
+        switch: [{"spine": "spine1", "link": f"{switch}-spine1", "offered": 0.5}]
+        for switch in ("leaf1", "leaf2")
+    }
+    rows = [summary_of(name, uplinks=uplinks) for name in ("ecmp", "dlb", "mrc")]
+    titles = [line.split() for line in plain(run_of(*rows)).splitlines() if line[:5] == "leaf1"]
+    assert titles == [["leaf1,", "ecmp", "leaf1,", "dlb"], ["leaf1,", "mrc"]]
 
 
 def test_printable() -> None:

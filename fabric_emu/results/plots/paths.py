@@ -13,6 +13,7 @@ from fabric_emu.results.entries import Entry
 from fabric_emu.results.plots.plot import Axis, Figure, Panel, Plot, figure, numbers
 
 FLOWS_MAX = 64
+_NAMED_MAX = 24
 _PREFIX = "delivered_bytes_path_"
 
 
@@ -99,6 +100,7 @@ def _cells(paths: list[str], table: NDArray[np.float64], names: list[str]) -> Fi
         "showscale": False,
         "hovertemplate": "%{y}<br>%{z:.1%} by %{x}<extra></extra>",
     }
-    y = {"autorange": "reversed", "showticklabels": len(rows) <= 24, "ticks": ""}
+    named = len(rows) <= _NAMED_MAX
+    y = {"autorange": "reversed", "showticklabels": named, "ticks": ""}
     height = int(min(520, max(260, 90 + 13 * len(rows))))
-    return figure([cells], Axis(""), Axis("flows", y), height=height)
+    return figure([cells], Axis(""), Axis("" if named else "flows", y), height=height)

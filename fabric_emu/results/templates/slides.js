@@ -1,5 +1,5 @@
 // Evaluated in a report's page: gives one panel of a plot as SVG text and as PNG in base64.
-(async (key, variant, index, width, height) => {
+(async (key, variant, index, title, width, height) => {
   const data = JSON.parse(document.getElementById("report-data").textContent);
   const panel = data.plots[key].variants[variant][index];
   const axis = { gridcolor: "#e4e8ec", automargin: true };
@@ -12,8 +12,8 @@
   const traces = panel.figure.data.map((trace) => trace.type !== "heatmap" ? trace : {
     ...trace, colorscale: [[0, "#eef1f4"], [1, panel.colour || "#1b5299"]],
   });
-  const title = panel.title ? { title: { text: panel.title, font: { size: 18 } } } : {};
-  const layout = { ...panel.figure.layout, ...title, template, width, height };
+  const head = title ? { title: { text: title, font: { size: 18 } } } : {};
+  const layout = { ...panel.figure.layout, ...head, template, width, height };
   const figure = { data: traces, layout };
   const svg = await Plotly.toImage(figure, { format: "svg", width, height });
   const png = await Plotly.toImage(figure, { format: "png", width, height, scale: 2 });

@@ -1,0 +1,1 @@
+"""Captures of links and hosts as pcapng files."""
