@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.measure.record import Record
+from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.topology import PATH_STAMPS, Role, Topology
 from fabric_emu.switch.ports import DropReason
 
@@ -51,9 +52,7 @@ def conservation(record: Record) -> Conservation:
     dropped = {reason.name.lower(): int(by_reason[reason]) for reason in DropReason}
     del dropped["advert_lost"]
     dropped["link_down"] -= int(ports["advert_written_off_packets"].sum())
-    dropped["no_route"] = record.no_route
     dropped["receive_ring"] = senders.ring_dropped
-    dropped = {name: count for name, count in dropped.items() if count}
     link_down = ports["dropped_packets"][:, DropReason.LINK_DOWN]
     waiting = ports["enqueued_packets"] - ports["departed_packets"] - link_down
     # Adverts among them.
@@ -61,6 +60,10 @@ def conservation(record: Record) -> Conservation:
     waiting += ports["advert_written_off_packets"]
     queued = int(waiting.astype(np.int64).sum()) + senders.unsent
     missing = sent - delivered - sum(dropped.values()) - trimmed - queued
+    # The kernel also counts packets of its own that it had no route for.
+    dropped["no_route"] = min(max(missing, 0), record.no_route)
+    missing -= dropped["no_route"]
+    dropped = {name: count for name, count in dropped.items() if count}
     return Conservation(senders.scheduled, sent, delivered, dropped, trimmed, queued, missing)
 
 
@@ -96,12 +99,25 @@ def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
         record: the run.
         stamps: (ports,) what each port writes.
     """
-    passed = record.flow_ports["offered_packets"] - record.flow_ports["dropped_packets"]
-    later = record.flow_ports["dropped_packets"].astype(np.int64) * _after_stamp(record.topology)
-    first = _stamps_first(record.topology, stamps)
-    sent = np.zeros((len(record.pairs), PATH_STAMPS + 1), np.int64)
-    for stamp in np.unique(stamps[first]):
-        sent[:, stamp] = passed[:, first & (stamps == stamp)].astype(np.int64).sum(axis=1)
+    topology, pairs = record.topology, record.pairs
+    tops = _top_roles(topology, pairs)
+    passed = (record.flow_ports["offered_packets"] - record.flow_ports["dropped_packets"]).astype(
+        np.int64
+    )
+    dropped = record.flow_ports["dropped_packets"].astype(np.int64)
+    sent = np.zeros((len(pairs), PATH_STAMPS + 1), np.int64)
+    later = np.zeros(len(pairs), np.int64)
+    for role in (Role.SPINE, Role.SUPER_SPINE):
+        rows = tops == role
+        from_top = np.zeros(len(stamps), bool)
+        below = np.zeros(len(stamps), bool)
+        for link in topology.links:
+            from_top[link.down_port] = link.upper.role is role
+            below[link.down_port] = link.upper.tier < _TIER[role]
+        for stamp in np.unique(stamps[from_top]):
+            down = from_top & (stamps == stamp)
+            sent[rows, stamp] = passed[np.ix_(rows, down)].sum(axis=1)
+        later[rows] = dropped[np.ix_(rows, below)].sum(axis=1)
     received = _by_path(record, record.arrivals.known)
     received[:, 0] = 0
     left = sent - received
@@ -112,24 +128,17 @@ def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
     return bool((left >= 0).all()) and 0 <= missing <= other
 
 
-def _stamps_first(topology: Topology, stamps: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return (ports,) whether a port is where packets get the stamp they arrive with."""
-    first: NDArray[np.bool_] = stamps != 0
-    if topology.tiers == 3:
-        # Traffic within a pod is stamped by spines; theirs cannot be told from what super-spines
-        # stamped before, so only the latter are compared.
-        for link in topology.links:
-            if link.upper.role is Role.SPINE:
-                first[link.down_port] = False
-    return first
+_TIER = {Role.SPINE: 2, Role.SUPER_SPINE: 3}
 
 
-def _after_stamp(topology: Topology) -> NDArray[np.int64]:
-    after = np.zeros(2 * len(topology.links), np.int64)
-    for link in topology.links:
-        if link.lower.role is Role.HOST or (topology.tiers == 3 and link.upper.role is Role.SPINE):
-            after[link.down_port] = 1
-    return after
+def _top_roles(topology: Topology, pairs: QueuePairs) -> NDArray[np.object_]:
+    """Return (queue pairs,) the role of the highest switch on each one's way."""
+    source = pairs.source // topology.hosts_per_leaf
+    destination = pairs.destination // topology.hosts_per_leaf
+    roles = np.full(len(pairs), Role.SUPER_SPINE, object)
+    roles[source // topology.leaves == destination // topology.leaves] = Role.SPINE
+    roles[source == destination] = Role.LEAF
+    return roles
 
 
 @dataclass(frozen=True)

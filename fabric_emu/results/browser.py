@@ -1,7 +1,7 @@
 """A headless Chromium that draws pages: for pictures in files, and for tests of what it shows.
 
 It is talked to over two pipes in the protocol of its developer tools: no port is opened, no
-driver is needed, and it is told to know no host on any network.
+driver is needed, and it is told to know no host but this one's loopback address.
 Source: chromedevtools.github.io/devtools-protocol (Target, Page, Runtime, Emulation, Network).
 """
 
@@ -37,7 +37,7 @@ _SWITCHES = (
     "--disable-sync",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--no-default-browser-check",
     "--no-first-run",
     "--password-store=basic",
@@ -102,11 +102,15 @@ class Browser:
 
     def open(self, file: Path) -> None:
         """Open a file of HTML and wait until it is loaded."""
+        self.visit(file.absolute().as_uri())
+
+    def visit(self, url: str) -> None:
+        """Open a page, of a file or at the loopback address, and wait until it is loaded."""
         self._events.clear()
-        self._call("Page.navigate", url=file.absolute().as_uri())
+        self._call("Page.navigate", url=url)
         deadline = time.monotonic() + TIMEOUT_S
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
-            self._receive(deadline, f"{file} to load")
+            self._receive(deadline, f"{url} to load")
 
     def look(self, *, dark: bool, width: int = 0, height: int = 0) -> None:
         """Choose the colour scheme that the page finds preferred, and the window's size."""
@@ -141,6 +145,15 @@ class Browser:
             if time.monotonic() > deadline:
                 raise WaitTimeout(f"{condition} did not come true; errors: {self.errors}")
             self.evaluate("new Promise(done => setTimeout(done, 20))")
+
+    def point_at(self, element: str) -> None:
+        """Move the pointer to the middle of an element, which is scrolled into view."""
+        x, y = self.evaluate(
+            f"(() => {{ const one = {element}; one.scrollIntoView({{block: 'center'}});"
+            " const box = one.getBoundingClientRect();"
+            " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def show(self, svg: str, width: int) -> None:
         """Show nothing but a drawing, as wide as this, on white."""

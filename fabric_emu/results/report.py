@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 
 from fabric_emu.errors import HostUnfit
 from fabric_emu.results.entries import Entry, entries_of
@@ -50,16 +49,15 @@ def report_page(runs: Sequence[RunResult]) -> str:
         "report_js": template_file("report.js"),
     }
     maps = [
-        {"label": entry.label, "colour": entry.colour, "svg": Markup(map_svg(entry))}
-        for entry in entries
+        {"label": entry.label, "colour": entry.colour, "svg": map_svg(entry)} for entry in entries
     ]
     template = _environment().get_template("report.html.jinja")
     return template.render(
         text_of(runs, entries),
-        css=Markup(template_file("report.css")),
-        script_hashes=Markup(" ".join(_csp_hash(script) for script in scripts.values())),
-        **{name: Markup(script) for name, script in scripts.items()},
-        data=Markup(_json_in_html(data)),
+        css=template_file("report.css"),
+        script_hashes=" ".join(_csp_hash(script) for script in scripts.values()),
+        **scripts,
+        data=_json_in_html(data),
         legend=[_LEGEND.get(i, "") for i in range(BUCKETS)],
         maps=maps,
         map_width=max((natural_width(entry.topology) for entry in entries), default=0),
