@@ -116,6 +116,8 @@ def run_scheme(
                 contextlib.closing(Timeline(fabric, scenario.faults)) as timeline,
                 traffic.real_time(),
             ):
+                # Interfaces that come up report their IPv6 groups, to others not up yet.
+                unrouted = no_route_drops(fabric)
                 sampler = Sampler(fabric.ports.ports, sample_every_s)
                 series = _send(fabric, sampler, traffic, timeline, job, tell, watch)
             adverts = fabric.adverts.stop() if fabric.adverts else None
@@ -127,7 +129,7 @@ def run_scheme(
         served[timeline.ports] = np.nan  # at a rate that is not the link's own
         snapshot = fabric.ports.snapshot()
         limits = fabric.ports.configs["drop_at_bytes"].copy()
-        no_route = no_route_drops(fabric)
+        no_route = no_route_drops(fabric) - unrouted
         counters = fabric.switches.totals()
     predicted = None
     if placement and scheme.hashed and not scenario.faults:

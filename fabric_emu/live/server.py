@@ -6,6 +6,7 @@ import json
 import socket
 import socketserver
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -162,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the terminal is somebody else's."""
 
 
-def serve(listener: socket.socket, board: Board) -> None:
-    """Serve the page from a thread that ends with the process."""
+def serve(listener: socket.socket, board: Board) -> Callable[[], None]:
+    """Serve the page from a thread, and return what ends that."""
     server = _Server(listener, board)
     threading.Thread(target=server.serve_forever, args=(1.0,), daemon=True).start()
+    return server.shutdown

@@ -71,12 +71,13 @@ def loads(summary: dict[str, Any], switch: str = "leaf1") -> list[float]:
 @pytest.mark.parametrize("ip", ["4", "6", "both"])
 @pytest.mark.parametrize("name", ["dlb", "dlb-packet", "glb", "switch-spray", "switch-spray-rr"])
 def test_every_policy_forwards_all(name: str, ip: str) -> None:
-    summary = run(name, f"topology.ip={ip}").summary
+    # Chance may put all eight flows of a leaf on one uplink; at this load it carries them.
+    summary = run(name, f"topology.ip={ip}", "workload.load=0.45").summary
     assert_sound(summary)
     assert summary["packets"]["delivered"] == summary["packets"]["sent"]
     # Each packet has one choice, at its leaf.
     assert summary["switch"]["balanced"] == summary["packets"]["sent"]
-    assert sum(loads(summary)) == pytest.approx(2 * 0.9, rel=0.02)
+    assert sum(loads(summary)) == pytest.approx(2 * 0.45, rel=0.02)
     assert not summary["prediction"]["offered"]
 
 

@@ -159,8 +159,9 @@ def test_a_sample_crosses_memory_whole() -> None:
 def page() -> Iterator[tuple[str, Board]]:
     listener = listen("0")
     board = Board(layout_of(Topology()).document())
-    serve(listener, board)
+    stop = serve(listener, board)
     yield url_of(listener), board
+    stop()
     listener.close()
 
 

@@ -37,8 +37,8 @@ def blocks(content: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def read(content: bytes) -> list[tuple[bytes, Any]]:
-    return list(RawPcapNgReader(io.BytesIO(content)))
+def opened(content: bytes) -> Any:  # scapy's readers take files, but their annotations do not
+    return io.BytesIO(content)
 
 
 @given(st.data())
@@ -60,7 +60,8 @@ def test_packets_of_any_length_come_back(data: st.DataObject) -> None:
         assert kind == 6
         padding = -size % 4
         assert block[20 + size : 20 + size + padding] == bytes(padding)
-    found = read(content + body + statistics(1, TIME_NS, len(sizes), 7))
+    content += body + statistics(1, TIME_NS, len(sizes), 7)
+    found = list(RawPcapNgReader(opened(content)))
     assert [packet for packet, _ in found] == [
         rows[i, :size].tobytes() for i, size in enumerate(sizes)
     ]
@@ -75,7 +76,7 @@ def test_times_are_those_of_the_kernel_to_the_nanosecond() -> None:
     content = section("test", "none") + interface("h1:eth0", "a NIC", 10**8, 0)
     row = np.zeros((1, 60), np.uint8)
     content += packets(ints(0), row, ints(60), ints(60), ints(TIME_NS), ints(INBOUND))
-    (packet,) = list(PcapNgReader(io.BytesIO(content)))
+    (packet,) = list(PcapNgReader(opened(content)))
     assert int(packet.time * 10**9) == TIME_NS
 
 
@@ -91,9 +92,7 @@ def test_links_by_either_end_and_hosts_can_be_captured(name: str, tmp_path: Any)
     Captures(Topology(), [name, name], several_seeds=False, near=tmp_path).close()
 
 
-@pytest.mark.parametrize(
-    ("name", "near"), [("leaf1-spin1", "leaf1-spine1"), ("h11", "h1"), ("h1-leaf2", "h1-leaf1")]
-)
+@pytest.mark.parametrize(("name", "near"), [("leaf1-spin1", "leaf1-spine1"), ("h11", "h1")])
 def test_what_cannot_be_captured_is_refused_with_a_near_name(
     name: str, near: str, tmp_path: Any
 ) -> None:
