@@ -37,18 +37,19 @@ _EXAMPLE = {"rate": "100mbit", "size": "4096 or 4KiB", "duration": "500us"}
 
 def parse_rate(value: str | int | float) -> int:
     """Return bit/s for "100mbit" (also a plain number of bit/s). Raises ValueError."""
-    text = value if isinstance(value, str) else f"{value:f}bit"
-    return round(_parse(re.sub(r"bps$|bit/s$", "bit", text.lower()), _RATE, "rate"))
+    if not isinstance(value, str):
+        return round(value)
+    return round(_parse(re.sub(r"bps$|bit/s$", "bit", value.lower()), _RATE, "rate"))
 
 
 def parse_size(value: str | int | float) -> int:
     """Return bytes for "4KiB", "1MB" or a plain number. Raises ValueError."""
-    return round(_parse(str(value), _SIZE, "size"))
+    return round(_parse(value, _SIZE, "size") if isinstance(value, str) else value)
 
 
 def parse_duration(value: str | int | float) -> float:
     """Return seconds for "500us" (also a plain number of seconds). Raises ValueError."""
-    return _parse(value if isinstance(value, str) else f"{value:f}s", _TIME, "duration")
+    return _parse(value, _TIME, "duration") if isinstance(value, str) else float(value)
 
 
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:

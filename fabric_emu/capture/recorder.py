@@ -103,17 +103,13 @@ class Recorder:
         return bool(taken)
 
     def _put(self, taken: list[tuple[int, Frames]]) -> None:
-        width = max(frames.data.shape[1] for _, frames in taken)
-        data = [
-            np.pad(frames.data, ((0, 0), (0, width - frames.data.shape[1]))) for _, frames in taken
-        ]
-        parts = [frames._replace(data=rows) for rows, (_, frames) in zip(data, taken, strict=True)]
-        merged = Frames._make(np.concatenate(column) for column in zip(*parts, strict=True))
         numbers = np.array([number for number, _ in taken])
         number = np.repeat(numbers, [len(frames.data) for _, frames in taken])
-        order = np.argsort(merged.time_ns, kind="stable")
-        in_order = Frames._make(column[order] for column in merged)
-        self._write(pcapng.packets(number[order], *in_order))
+        frames = _joined([frames for _, frames in taken])
+        if (np.diff(frames.time_ns) < 0).any():
+            order = np.argsort(frames.time_ns, kind="stable")
+            number, frames = number[order], Frames._make(column[order] for column in frames)
+        self._write(pcapng.packets(number, *frames).data)
         self._frames += len(number)
 
     def finish(self) -> Recorded:
@@ -127,7 +123,7 @@ class Recorder:
             lost += dropped
         return Recorded(self._frames, lost, self._error)
 
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: bytes | memoryview) -> None:
         """Append to the file; a full disk ends the capture, not the run."""
         view = memoryview(content)
         while view and not self._error:
@@ -135,6 +131,18 @@ class Recorder:
                 view = view[os.write(self._fd, view) :]
             except OSError as error:
                 self._error = error.strerror or str(error)
+
+
+def _joined(parts: list[Frames]) -> Frames:
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.data.shape[1] for part in parts)
+    if any(part.data.shape[1] < width for part in parts):
+        parts = [
+            part._replace(data=np.pad(part.data, ((0, 0), (0, width - part.data.shape[1]))))
+            for part in parts
+        ]
+    return Frames._make(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 @contextlib.contextmanager

@@ -74,12 +74,22 @@ def patched(frame: bytes, offset: int, new: bytes) -> bytes:
 ROCE4, ROCE6 = roce(ipv4()), roce(ipv6())
 IP4, UDP4, UDP6 = 14, 14 + 20, 14 + 40
 
+
+def with_checksum(wanted: int) -> bytes:
+    """Return a frame whose IPv4 identification gives it a header checksum."""
+    without = int.from_bytes(roce(ipv4(id=0))[IP4 + 10 : IP4 + 12], "big")
+    frame = roce(ipv4(id=(without - wanted) % 0xFFFF))  # ones' complement
+    assert frame[IP4 + 10 : IP4 + 12] == wanted.to_bytes(2, "big")
+    return frame
+
+
 FORWARDED = {
     "ipv4": ROCE4,
     "ipv6": ROCE6,
     "ipv4 last hop but one": roce(ipv4(ttl=2)),
     "ipv6 last hop but one": roce(ipv6(hlim=2)),
-    "ipv4 sum that carries": roce(ipv4(id=0x5BE6)),
+    # A time to live of one less adds 0x0100 to the checksum: the one that carries over.
+    "ipv4 sum that carries": with_checksum(0xFEFF),
     "ipv4 do not fragment": roce(ipv4(flags="DF")),
     "control": roce(ipv4(tos=48 << 2)),
     "trimmed": bytes(ipv4(tos=46 << 2) / UDP(sport=0xC123, dport=4791) / Raw(bytes(22))),

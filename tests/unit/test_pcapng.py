@@ -55,13 +55,13 @@ def test_packets_of_any_length_come_back(data: st.DataObject) -> None:
     content = section("test", "none") + b"".join(
         interface(name, "an end", 10**8, 0) for name in ("leaf1:spine1", "spine1:leaf1")
     )
-    body = packets(number, rows, captured, captured + 3, time_ns, flags)
+    body = packets(number, rows, captured, captured + 3, time_ns, flags).tobytes()
     for (kind, block), size in zip(blocks(body), sizes, strict=True):
         assert kind == 6
         padding = -size % 4
         assert block[20 + size : 20 + size + padding] == bytes(padding)
     content += body + statistics(1, TIME_NS, len(sizes), 7)
-    found = list(RawPcapNgReader(opened(content)))
+    found: list[Any] = list(RawPcapNgReader(opened(content)))
     assert [packet for packet, _ in found] == [
         rows[i, :size].tobytes() for i, size in enumerate(sizes)
     ]
@@ -75,7 +75,8 @@ def test_packets_of_any_length_come_back(data: st.DataObject) -> None:
 def test_times_are_those_of_the_kernel_to_the_nanosecond() -> None:
     content = section("test", "none") + interface("h1:eth0", "a NIC", 10**8, 0)
     row = np.zeros((1, 60), np.uint8)
-    content += packets(ints(0), row, ints(60), ints(60), ints(TIME_NS), ints(INBOUND))
+    packet_block = packets(ints(0), row, ints(60), ints(60), ints(TIME_NS), ints(INBOUND))
+    content += packet_block.tobytes()
     (packet,) = list(PcapNgReader(opened(content)))
     assert int(packet.time * 10**9) == TIME_NS
 

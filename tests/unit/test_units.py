@@ -37,7 +37,8 @@ def test_sizes(text, size_bytes):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("500us", 5e-4), ("2 ms", 2e-3), ("1min", 60.0), (3, 3.0), (0.25, 0.25)]
+    ("text", "seconds"),
+    [("500us", 5e-4), ("2 ms", 2e-3), ("1min", 60.0), (3, 3.0), (0.25, 0.25), (2e-9, 2e-9)],
 )
 def test_durations(text, seconds):
     assert parse_duration(text) == pytest.approx(seconds)
