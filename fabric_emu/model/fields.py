@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
@@ -21,6 +22,8 @@ def _quantity(parse: Any, example: str, unit: str) -> Any:
     def validate(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(f"text such as {example!r} or a number of {unit}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"a finite number of {unit}")
         return parse(value)
 
     schema: dict[str, Any] = {
