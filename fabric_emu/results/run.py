@@ -9,6 +9,7 @@ A run's folder, format 1, SI units throughout (seconds, bytes, bit/s, ratios)::
     series-SCHEME.npz    counters of every port over time: ``measure.series``
     reordering-SCHEME.npz  shares of packets by displacement: ``measure.reorder_profile``
     messages-SCHEME.npz  begin and length of every message: ``measure.completion``; if there are any
+    captures/            pcapng files, where captures were asked for: NAME-SCHEME.pcapng
     report.html          all of it as pictures; made from the files above, never read
 
 ``SCHEME`` gains ``-seedN`` when there are several seeds. ``fabric_emu.load`` reads a folder.

@@ -49,8 +49,8 @@ def test_is_the_mean_of_the_flows(arrivals: list[tuple[int, int]]) -> None:
             expected[int(displacement)] = expected.get(int(displacement), 0) + share * packets
     assert counted == len(set(arrivals))
     found_shares = shares(profile, "displacement", "displacement_share")
-    for displacement, packets in expected.items():
-        np.testing.assert_allclose(found_shares.get(displacement, 0) * counted, packets, atol=1e-9)
+    for displacement, expected_packets in expected.items():
+        np.testing.assert_allclose(found_shares.get(displacement, 0) * counted, expected_packets, atol=1e-9)
 
 
 @given(st.permutations(range(20)))
