@@ -9,7 +9,7 @@ from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.topology import Topology
 from fabric_emu.model.workload import OpenLoop
-from fabric_emu.results.describe import nodes, plural, rates
+from fabric_emu.results.describe import fault_text, nodes, plural, rates
 from fabric_emu.results.figures import percent, printable
 from fabric_emu.units import format_duration, format_rate, format_size
 
@@ -31,6 +31,7 @@ def asked(scenario: Scenario) -> list[tuple[str, str]]:
         lines.append(("oversubscription", f"{topology.oversubscription:.3g} : 1 at the leaves"))
     lines += [
         *_traffic(scenario),
+        *(("fault", fault_text(fault)) for fault in scenario.faults),
         ("schemes", ", ".join(scheme.name for scheme in scenario.schemes)),
         ("seed", str(scenario.seed)),
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fabric_emu.model.fault import Fault
 from fabric_emu.model.topology import Topology
-from fabric_emu.units import format_rate
+from fabric_emu.results.figures import percent
+from fabric_emu.units import format_duration, format_rate
 
 _PLURALS = {"leaf": "leaves", "chassis": "chassis", "process": "processes"}
 
@@ -26,6 +28,21 @@ def nodes(topology: Topology) -> str:
     if topology.tiers == 3:
         counts.append(plural(topology.super_spines * planes, "super-spine"))
     return ", ".join([*counts, plural(topology.total_hosts, "host")])
+
+
+def fault_text(fault: Fault) -> str:
+    """Return a fault: ``leaf1-spine2 slow, 10 Mbit/s, towards spine2, from 1 s for 500 ms``."""
+    parts = [f"{fault.link} {fault.action}"]
+    if fault.rate is not None:
+        parts.append(format_rate(fault.rate))
+    if fault.probability is not None:
+        parts.append(percent(fault.probability, 2))
+    if fault.period is not None:
+        parts.append(f"every {format_duration(fault.period)}")
+    if fault.towards is not None:
+        parts.append(f"towards {fault.towards}")
+    lasts = "on" if fault.duration is None else f"for {format_duration(fault.duration)}"
+    return f"{', '.join(parts)}, from {format_duration(fault.at)} {lasts}"
 
 
 def rates(topology: Topology) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.scenario import Scenario
+from fabric_emu.model.scheme import Scheme
 from fabric_emu.results.asked import asked
 from fabric_emu.results.columns import (
     Column,
@@ -77,8 +79,15 @@ def _run(name: str, run: RunResult) -> dict[str, Any]:
         "claim": scenario.claim.strip(),
         "source": scenario.source.strip(),
         "asked": [line for line in asked(scenario) if line[0] not in _ELSEWHERE],
+        "settings": [(scheme.name, _settings(scheme)) for scheme in scenario.schemes],
         "machine": _machine(run.machine),
     }
+
+
+def _settings(scheme: Scheme) -> str:
+    """Return what a scheme sets other than the defaults, as a scenario has it."""
+    changed = scheme.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    return json.dumps(changed).replace('"', "") if changed else "all defaults"
 
 
 def _ended(run: RunResult) -> str:

@@ -50,7 +50,9 @@ def test_is_the_mean_of_the_flows(arrivals: list[tuple[int, int]]) -> None:
     assert counted == len(set(arrivals))
     found_shares = shares(profile, "displacement", "displacement_share")
     for displacement, expected_packets in expected.items():
-        np.testing.assert_allclose(found_shares.get(displacement, 0) * counted, expected_packets, atol=1e-9)
+        np.testing.assert_allclose(
+            found_shares.get(displacement, 0) * counted, expected_packets, atol=1e-9
+        )
 
 
 @given(st.permutations(range(20)))

@@ -207,6 +207,29 @@ def test_seeds_are_compared_and_the_median_is_drawn(
     assert "Over 3 seeds the busiest uplink was asked for" in page.text
 
 
+def test_faults_are_told_and_marked(whole_run_of: Run, summary_of: Summary) -> None:
+    text = (
+        "schemes: [ecmp, ecmp-4qp]\n"
+        "faults:\n"
+        "  - {at: 200ms, for: 300ms, link: leaf1-spine2, action: slow, rate: 10mbit}\n"
+        "  - {at: 600ms, link: leaf1-spine3, action: down}\n"
+    )
+    page = Page(report_page([whole_run_of(summary_of("ecmp"), text=text)]))
+    told = page.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "leaf1-spine2 slow, 10 Mbit/s, from 200 ms for 300 ms" in told
+    assert "leaf1-spine3 down, from 600 ms on" in told
+    assert "{nic: {queue_pairs: 4}}" in told
+    for key in ("uplink-load", "queue-depth"):
+        plot = page.data["plots"][key]
+        layout = plot["variants"][plot["default"]][0]["figure"]["layout"]
+        assert [mark["x0"] for mark in layout["shapes"]] == [0.2, 0.5, 0.6]
+        assert [mark["text"] for mark in layout["annotations"]] == [
+            "leaf1-spine2 slow",
+            "leaf1-spine2 mended",
+            "leaf1-spine3 down",
+        ]
+
+
 @pytest.mark.parametrize("status", ["partial", "failed"])
 def test_run_without_results_has_a_page(run_of: Run, status: Any) -> None:
     text = Page(report_page([run_of().ended(status, "worker 1 died")])).text

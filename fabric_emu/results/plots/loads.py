@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fabric_emu.results.entries import Entry, Floats, even_edges
+from fabric_emu.results.plots.faults import fault_marks
 from fabric_emu.results.plots.plot import Axis, Figure, Panel, Plot, figure, limit_line, numbers
 
 BINS_MAX = 120
@@ -85,4 +86,5 @@ def _figure(
         [limit_line(1.0, end_s, "100 %"), *traces],
         Axis("seconds", {"range": [0, end_s]}),
         Axis("offered load", {"range": [0, 1.08 * max(top, 1.0)], "tickformat": ".0%"}),
+        **fault_marks([entry]),
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from fabric_emu.model.topology import Role
 from fabric_emu.results.entries import Entry, Floats, even_edges
+from fabric_emu.results.plots.faults import fault_marks
 from fabric_emu.results.plots.plot import Axis, Panel, Plot, figure, numbers
 
 BINS_MAX = 160
@@ -35,7 +36,8 @@ def queue_depth(entries: Sequence[Entry]) -> Plot | None:
                 traces.setdefault(name, []).append(_trace(entry, edges, deepest, "kB"))
     if not traces[WHOLE_FABRIC]:
         return None
-    variants = {name: [_panel(found, "deepest queue, kB")] for name, found in traces.items()}
+    marks = fault_marks(entries)
+    variants = {name: [_panel(found, "deepest queue, kB", marks)] for name, found in traces.items()}
     return Plot(
         "queue-depth",
         "Queue depth over time",
@@ -59,7 +61,7 @@ def losses(entries: Sequence[Entry]) -> Plot | None:
             if packets.any():
                 traces.append(_trace(entry, edges, packets / np.diff(edges), "packets/s"))
         if traces:
-            variants[name] = [_panel(traces, f"{name}, packets/s")]
+            variants[name] = [_panel(traces, f"{name}, packets/s", fault_marks(entries))]
     if not variants:
         return None
     return Plot(
@@ -105,6 +107,6 @@ def _trace(entry: Entry, edges: Floats, values: Floats, unit: str) -> dict[str, 
     }
 
 
-def _panel(traces: Sequence[dict[str, Any]], title: str) -> Panel:
-    y = Axis(title, {"rangemode": "tozero"})
-    return Panel("", figure(traces, Axis("seconds", {"rangemode": "tozero"}), y, legend=True))
+def _panel(traces: Sequence[dict[str, Any]], title: str, marks: dict[str, Any]) -> Panel:
+    x, y = (Axis(text, {"rangemode": "tozero"}) for text in ("seconds", title))
+    return Panel("", figure(traces, x, y, legend=True, **marks))

@@ -35,7 +35,10 @@
     const traces = panel.figure.data.map((trace) => trace.type !== "heatmap" ? trace : {
       ...trace, colorscale: [[0, colour("cell")], [1, panel.colour || colour("load10")]],
     });
-    return Plotly.react(chart, traces, { ...panel.figure.layout, template: template() }, config(name));
+    const layout = { ...panel.figure.layout, template: template() };
+    // Readable also across lines.
+    layout.annotations = layout.annotations?.map((one) => ({ ...one, bgcolor: `${colour("page")}99` }));
+    return Plotly.react(chart, traces, layout, config(name));
   };
   const drawPlot = (section) => {
     const plot = data.plots[section.dataset.plot];
