@@ -25,6 +25,7 @@ from typing import Any, Self
 from fabric_emu.errors import CommandFailed, HostUnfit, WaitTimeout
 
 TIMEOUT_S = 60.0
+_ENDING_S = 5.0
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _REMEDY = "sudo apt-get install chromium (or save single plots from the report itself, as SVG)"
 _SWITCHES = (
@@ -271,3 +272,9 @@ def _end(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    # The helpers, too, before the profile goes that they write to.
+    deadline = time.monotonic() + _ENDING_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(pid, 0)
+            time.sleep(0.01)

@@ -64,7 +64,7 @@ def test_a_flow_table_tells_the_paths_that_make_the_loads():
         uplinks(one, "leaf1")
     )
     assert len(set(one.flows["qpn"])) == 64
-    assert sum(one.flows["rate_bps"]) == pytest.approx(8 * 0.9 * 50e6)
+    assert sum(one.flows["rate_bps"]) == pytest.approx(8 * 0.9 * HOLBROOK.topology.link_rate)
 
 
 def test_even_spraying_loads_all_uplinks_alike():
