@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -100,6 +101,8 @@ def link() -> Iterator[Link]:
                 packet_sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
             stack.enter_context(packet_sockets[port])
             _attach(ends[port], port, table)
+        for port, end in enumerate(ends):
+            wait_until(partial(_sends, end, IFINDEX_BASE + port))
         sender, receiver = packet_sockets
         sender.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
         sender.bind((INTERFACE, 0))
@@ -139,6 +142,11 @@ def _attach(namespace: NetNS, port: int, table: PortTable) -> None:
         )
     namespace.addr("add", index=index, address=ADDRESSES[port], prefixlen=30)
     namespace.link("set", index=index, mtu=9000, state="up")
+
+
+def _sends(namespace: NetNS, index: int) -> bool:
+    """Whether the kernel has replaced the discipline that drops all, as it does on a carrier."""
+    return bool(namespace.get_links(index)[0].get_attr("IFLA_QDISC") != "noop")
 
 
 def roce(payload: int, **fields: Any) -> bytes:
