@@ -80,6 +80,7 @@ class Fabric:
         self.adverts: AdvertSender | None = None
         self.ports: PortTable
         self.lease: Lease
+        self._sysctls_at_start: dict[str, str | None] = {}
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -211,14 +212,10 @@ class Fabric:
                 "net/ipv6/conf/all/accept_ra": 0,
                 "net/ipv6/conf/default/accept_ra": 0,
                 "net/ipv6/conf/all/disable_ipv6": 0,
-                "net/ipv6/conf/default/disable_ipv6": 0,
                 "net/ipv6/conf/all/forwarding": int(forwards),
             }
         else:
-            settings |= {
-                "net/ipv6/conf/all/disable_ipv6": 1,
-                "net/ipv6/conf/default/disable_ipv6": 1,
-            }
+            settings["net/ipv6/conf/all/disable_ipv6"] = 1
         if forwards:
             for family in self.topology.families:
                 settings[f"net/ipv{family}/fib_multipath_hash_policy"] = switch.hash_policy
@@ -227,7 +224,13 @@ class Fabric:
             if self.hash_seeds_set:
                 settings[_SEED] = hash_seed(self.seed, node, self.hash_seeds)
         for path, value in settings.items():
-            if not path.startswith("net/ipv6/conf") or namespaces.has_sysctl(path):
+            # All new namespaces start alike, so what the first has by itself the others have too.
+            if path not in self._sysctls_at_start:
+                self._sysctls_at_start[path] = namespaces.read_sysctl(path)
+            at_start = self._sysctls_at_start[path]
+            if at_start is None and path.startswith("net/ipv6/conf"):
+                continue
+            if at_start != str(value):
                 namespaces.write_sysctl(path, value)
 
     def _make_links(self, sockets: dict[str, NetlinkSocket], base: int) -> None:

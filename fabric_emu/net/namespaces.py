@@ -149,6 +149,18 @@ def write_sysctl(path: str, value: object) -> None:
         os.close(fd)
 
 
+def read_sysctl(path: str) -> str | None:
+    """Read a sysctl of the namespace the calling thread is in; None where this kernel has none."""
+    try:
+        fd = os.open(f"/proc/sys/{path}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(fd, 4096).decode().strip()
+    finally:
+        os.close(fd)
+
+
 def has_sysctl(path: str) -> bool:
     """Tell whether this kernel knows a sysctl."""
     return os.path.exists(f"/proc/sys/{path}")
