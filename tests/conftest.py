@@ -1,8 +1,9 @@
-"""What holds for all tests: who may skip those marked ``root``, and no clock in Hypothesis."""
+"""For all tests: who may skip those marked ``root``, Hypothesis without a clock, a live Ctrl-C."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,9 @@ settings.register_profile(
     "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fixed")
+
+# A shell starts its background jobs deaf to Ctrl-C, and so would be the commands under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures, which would fail for want of root

@@ -252,11 +252,15 @@ class Fabric:
         programs = self.ports.bpf.program_fds
         frame = topology.mtu + 14
         for name, own in ends.items():
-            sock = sockets[name]
             for link, interface, port in own:
-                ingress = programs[self._ingress_program(topology.nodes[name])]
+                shaping.make_hooks(sockets[name], base + port, interface)
                 if self.shaped:
-                    shaping.shape(sock, base + port, link.rate_bps, frame, interface)
+                    shaping.shape(sockets[name], base + port, link.rate_bps, frame, interface)
+            sockets[name].flush()
+        for name, own in ends.items():
+            sock = sockets[name]
+            for _, interface, port in own:
+                ingress = programs[self._ingress_program(topology.nodes[name])]
                 shaping.attach(sock, base + port, ingress, programs["port_egress"], interface)
                 links.set_up(sock, base + port, interface)
             sock.flush()

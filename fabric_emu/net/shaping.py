@@ -60,9 +60,17 @@ def reshape(sock: NetlinkSocket, index: int, rate_bps: int, frame_bytes: int, la
         sock.queue(_patched(request, index), f"rate of {label}")
 
 
-def attach(sock: NetlinkSocket, index: int, ingress_fd: int, egress_fd: int, label: str) -> None:
-    """Queue the requests that put BPF programs on both sides of an interface."""
+def make_hooks(sock: NetlinkSocket, index: int, label: str) -> None:
+    """Queue the request for the places where programs can be put.
+
+    A program put there at once waits for an RCU grace period, a later one finds it passed
+    (``mini_qdisc_pair_swap`` in net/sched/sch_generic.c).
+    """
     sock.queue(_patched(_clsact(), index), f"clsact on {label}")
+
+
+def attach(sock: NetlinkSocket, index: int, ingress_fd: int, egress_fd: int, label: str) -> None:
+    """Queue the requests that put BPF programs on the hooks of both sides of an interface."""
     for parent, fd in ((INGRESS, ingress_fd), (EGRESS, egress_fd)):
         sock.queue(_patched(_filter(parent, fd), index), f"BPF program on {label}")
 
