@@ -146,7 +146,7 @@ def run_scheme(
             predicted,
         )
     )
-    unpredicted = "its paths change from packet to packet, or with failing links"
+    unpredicted = "paths change from packet to packet, or with failing links"
     result = summarise_run(record, scheme.name, seed, unpredicted if placement else support.reason)
     result.summary.update(_downlinks(scenario, result, record.window_s))
     result.summary.update(job.figures())

@@ -279,8 +279,12 @@ def _deliver(
 
 
 def _say_where(console: Terminal, result: RunResult, folder: Path) -> None:
+    from fabric_emu.results.run import REPORT_FILE
+
     if result.status == "complete":
-        console.print(f"Results in {folder}; report.html there is for a browser")
+        # Not wrapped: paths are copied.
+        console.print(f"Results in {folder}", soft_wrap=True)
+        console.print(f"For a browser: {folder / REPORT_FILE}", soft_wrap=True)
     else:
         ended = "interrupted" if result.status == "partial" else "the run broke"
         click.echo(f"{ended}; partial results in {folder}", err=True)

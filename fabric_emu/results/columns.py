@@ -34,6 +34,7 @@ class Column:
         figure: of a summary.
         write: the figure for people.
         rank: columns of the highest rank go first where the width does not suffice.
+        narrow: the header where the width is scarce, if there is a shorter one.
     """
 
     key: str
@@ -42,6 +43,7 @@ class Column:
     figure: Callable[[Summary], float | None]
     write: Callable[[float | None], str]
     rank: int
+    narrow: str = ""
 
 
 def columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
@@ -68,7 +70,7 @@ def columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
             "the busiest uplink of a switch over the mean of its uplinks, where that is largest",
             _imbalance,
             ratio,
-            6,
+            5,
         ),
         _of(
             "efficiency",
@@ -76,6 +78,7 @@ def columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
             "packets delivered over packets offered; with transports, needed over sent",
             lambda value: percent(value, 2),
             2,
+            "effi-\nciency",
         ),
         _of(
             "reordering.ratio",
@@ -83,33 +86,39 @@ def columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
             "packets that arrive behind a later one of their flow (RFC 4737)",
             lambda value: percent(value, 2),
             3,
+            "re-\nordered",
         ),
-        _of("reordering.max_extent", "max\nextent", "by how many packets, at most", count, 8),
+        _of("reordering.max_extent", "max\nextent", "by how many packets, at most", count, 9),
         _of(
             "delay.p99",
             "delay\np99",
             "from the hand-over to the NIC until the arrival in the receiver's ring",
             lambda value: duration(value, ascii_only),
-            5,
+            7,
         ),
-        Column("packets.dropped", "\ndropped", "packets lost, for any reason", dropped, count, 4),
+        Column("packets.dropped", "\ndropped", "packets lost, for any reason", dropped, count, 6),
     ]
     if any("retransmitted" in row for row in rows):
         meaning = "packets sent again"
-        found.append(_of("retransmitted", "retrans-\nmitted", meaning, count, 3))
+        found.append(_of("retransmitted", "\nresent", meaning, count, 3, "re-\nsent"))
     if any(figure_of(row, "packets.trimmed") for row in rows):
         meaning = "packets cut to their headers by a full queue"
-        found.append(_of("packets.trimmed", "\ntrimmed", meaning, count, 4))
+        found.append(_of("packets.trimmed", "\ntrimmed", meaning, count, 4, "\ntrims"))
     if any(figure_of(row, "ecn_marked") for row in rows):
         meaning = "packets marked by a filling queue (ECN)"
-        found.append(_of("ecn_marked", "ECN\nmarked", meaning, count, 7))
+        found.append(_of("ecn_marked", "ECN\nmarked", meaning, count, 8))
     return found
 
 
 def _of(
-    figure: str, header: str, meaning: str, write: Callable[[float | None], str], rank: int
+    figure: str,
+    header: str,
+    meaning: str,
+    write: Callable[[float | None], str],
+    rank: int,
+    narrow: str = "",
 ) -> Column:
-    return Column(figure, header, meaning, lambda row: figure_of(row, figure), write, rank)
+    return Column(figure, header, meaning, lambda row: figure_of(row, figure), write, rank, narrow)
 
 
 def _completion(rows: Sequence[Summary]) -> list[Column]:
@@ -120,8 +129,8 @@ def _completion(rows: Sequence[Summary]) -> list[Column]:
     found = [_over_ideal("completion.over_ideal", "time /\nideal", f"{times}: the worst", 0)]
     if any((figure_of(row, "completion.count") or 0) > 1 for row in rows):
         found = [
-            _over_ideal("completion.over_ideal_p50", "/ ideal\np50", f"{times}: median", 7),
-            _over_ideal("completion.over_ideal_p99", "/ ideal\np99", f"{times}: 99 %", 7),
+            _over_ideal("completion.over_ideal_p50", "/ ideal\np50", f"{times}: median", 5),
+            _over_ideal("completion.over_ideal_p99", "/ ideal\np99", f"{times}: 99 %", 4),
             _over_ideal("completion.over_ideal", "/ ideal\nmax", f"{times}: the worst", 0),
         ]
     fastest = max(figure_of(row, "busbw") or 0.0 for row in rows)
@@ -145,7 +154,8 @@ def _over_ideal(key: str, header: str, meaning: str, rank: int) -> Column:
         value = figure_of(row, key)
         return math.inf if value is None and figure_of(row, "completion.unfinished") else value
 
-    return Column(key, header, f"{meaning}; never: some did not finish", figure, _times, rank)
+    meaning = f"{meaning}; never: some did not finish"
+    return Column(key, header, meaning, figure, _times, rank, header.replace("/ ideal", "ideal"))
 
 
 def _times(value: float | None) -> str:

@@ -11,13 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.scenario import Scenario
-from fabric_emu.model.topology import Topology
+from fabric_emu.model.topology import Role, Topology
 from fabric_emu.results.columns import pictured
 from fabric_emu.results.figures import printable
 from fabric_emu.results.load import SavedScheme
 from fabric_emu.results.run import RunResult
 
 Floats = NDArray[np.float64]
+
+PACKETS_PER_BIN = 10
+"""One packet more or less is a tenth of what a link carries in a bin."""
+
+BINS_MIN = 10
 
 # Of middling lightness, so that they show on white and on near-black; told apart also by people
 # who confuse red and green, the neighbours by lightness.
@@ -99,6 +104,17 @@ class Entry:
         """Return (bins, ports) what was asked of each port over what it carries, between edges."""
         room = self.rates_bps / 8 * np.diff(edges_s)[:, np.newaxis]
         return self.counted("offered_bytes", edges_s) / room
+
+    def bins(self, most: int) -> int:
+        """Return into how many bins the loads of a run are divided, so many at most.
+
+        A bin holds as many packets of the largest size as the slowest link between switches
+        carries in it: with fewer, a steady load would seem to jump.
+        """
+        rates = [link.rate_bps for link in self.topology.links if link.lower.role is not Role.HOST]
+        packet_s = 8 * self.topology.mtu / min(rates, default=int(self.rates_bps.min()))
+        whole = int(self.end_s / (PACKETS_PER_BIN * packet_s))
+        return max(1, min(most, self.samples() - 1, max(whole, BINS_MIN)))
 
     def depths(self, edges_s: Floats) -> Floats:
         """Return (bins, ports) the largest depth sampled between edges, bytes; NaN without any."""

@@ -25,10 +25,10 @@ def frames(entries: Sequence[Entry]) -> dict[str, Any]:
     ``load`` and ``depth`` (bytes) in each frame.
     """
     end_s = max((entry.end_s for entry in entries), default=0.0)
-    samples = max((entry.samples() for entry in entries), default=0)
     ports = sum(len(entry.rates_bps) for entry in entries)
-    count = min(FRAMES_MAX, samples - 1, max(10, _CELLS_MAX // max(ports, 1)))
-    edges = even_edges(end_s, count) if count > 0 and end_s > 0 else np.zeros(0)
+    most = min(FRAMES_MAX, max(10, _CELLS_MAX // max(ports, 1)))
+    counts = [entry.bins(most) for entry in entries if entry.samples() > 1]
+    edges = even_edges(end_s, max(counts)) if counts and end_s > 0 else np.zeros(0)
     return {
         "edges": numbers(edges, 5),
         "schemes": [_scheme(entry, edges) for entry in entries],

@@ -141,7 +141,8 @@ class Picture:
         mean: (bars,) the same since the start.
         depth_bytes: (bars,) in each queue.
         lost: (bars,) packets dropped there so far.
-        queued_bytes, dropped, trimmed, marked, delivered: of all ports, so far.
+        offered_bps: of all bars, since the sample before.
+        queued_bytes, dropped, trimmed, marked: of all ports, so far.
         past: runs that are over.
     """
 
@@ -152,6 +153,7 @@ class Picture:
     mean: NDArray[np.float64]
     depth_bytes: NDArray[np.int64]
     lost: NDArray[np.uint64]
+    offered_bps: float
     queued_bytes: int
     dropped: int
     trimmed: int
@@ -168,6 +170,7 @@ class Picture:
             "mean": np.round(self.mean, 3).tolist(),
             "depth": self.depth_bytes.tolist(),
             "lost": self.lost.tolist(),
+            "offered": round(self.offered_bps),
             "queued": self.queued_bytes,
             "dropped": self.dropped,
             "trimmed": self.trimmed,
@@ -225,6 +228,7 @@ class Meter:
             self._mean,
             depth[layout.ports],
             dropped[layout.ports],
+            float(self._load @ layout.rates_bps),
             int(depth.sum()),
             int(dropped.sum()),
             int(sample.ports["trimmed_packets"].sum()),

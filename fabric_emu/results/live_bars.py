@@ -6,6 +6,7 @@ from rich.text import Text
 
 from fabric_emu.results.figures import count, percent, printable
 from fabric_emu.results.live import STAGES, Layout, Picture
+from fabric_emu.units import format_rate
 
 _PAST_MAX = 4
 _BAR_MIN, _BAR_MAX = 10, 30
@@ -36,7 +37,8 @@ def _head(layout: Layout, picture: Picture) -> list[Text]:
     elapsed = max(picture.elapsed_s, 0.0)
     time = f"   {elapsed:.1f} s, {left_s:.1f} s to go at most" if stage == "send" else f"   {stage}"
     status = Text(which, style="bold cyan").append(time, style="")
-    totals = Text(f"queued {_bytes(picture.queued_bytes)}   dropped ")
+    rate = format_rate(round(picture.offered_bps, -3))
+    totals = Text(f"offered {rate}   queued {_bytes(picture.queued_bytes)}   dropped ")
     totals.append(count(picture.dropped), style="red" if picture.dropped else "")
     totals.append(f"   trimmed {count(picture.trimmed)}   marked {count(picture.marked)}")
     return [title, status, totals]

@@ -30,6 +30,10 @@ class SavedScheme:
     run: RunResult
     summary: dict[str, Any]
 
+    def __repr__(self) -> str:
+        # What a notebook shows of it: all of its columns would be megabytes.
+        return f"<scheme {self.name}, seed {self.seed}, of {self.run.name}>"
+
     @property
     def name(self) -> str:
         """The scheme's name."""
@@ -75,6 +79,10 @@ class SavedRun:
     """
 
     result: RunResult
+
+    def __repr__(self) -> str:
+        schemes = ", ".join(dict.fromkeys(one.name for one in self)) or "no scheme"
+        return f"<run {self.result.name} of {self.result.started}: {schemes}>"
 
     @property
     def document(self) -> dict[str, Any]:

@@ -28,8 +28,12 @@ def verdict_lines(run: RunResult) -> list[Text]:
 
 
 def prediction_lines(run: RunResult) -> list[Text]:
-    """Return, per scheme, how many queue pairs took the path predicted for them."""
+    """Return, per scheme, how many queue pairs took the path predicted for them.
+
+    Schemes without a prediction come last, those with the same reason in one line.
+    """
     lines = []
+    without: dict[str, list[str]] = {}
     for name in dict.fromkeys(summary["name"] for summary in run.schemes):
         predictions = [row["prediction"] for row in run.schemes if row["name"] == name]
         offered = [prediction for prediction in predictions if prediction["offered"]]
@@ -39,7 +43,11 @@ def prediction_lines(run: RunResult) -> list[Text]:
             text = f"Prediction: {name}: {matched} of {checked} queue pairs took the predicted path"
             lines.append(Text(text, style="" if matched == checked else "bold red"))
         elif reason := predictions[0]["reason"]:
-            lines.append(Text(f"Prediction: {name}: none: {printable(reason)}"))
+            without.setdefault(printable(reason), []).append(name)
+    lines += [
+        Text(f"Prediction: none for {', '.join(names)}: {reason}")
+        for reason, names in without.items()
+    ]
     return lines
 
 

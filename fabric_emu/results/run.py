@@ -99,8 +99,8 @@ class RunResult:
     status: Status = "partial"
     error: str = ""
     schemes: tuple[dict[str, Any], ...] = ()
-    tables: Mapping[str, Columns] = field(default_factory=dict)
-    packed: Mapping[str, bytes] = field(default_factory=dict)
+    tables: Mapping[str, Columns] = field(default_factory=dict, repr=False)
+    packed: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     format: int = FORMAT
 
     @classmethod

@@ -113,7 +113,7 @@ def _losses(summary: Summary) -> str:
         return f"no packet was lost{cut}"
     share = f" ({percent(lost / sent, 2)})" if sent else ""
     reasons = summary["packets"]["dropped"]
-    how = ", ".join(_REASONS.get(name, name) for name, number in reasons.items() if number)
+    how = " and ".join(_REASONS.get(name, name) for name, number in reasons.items() if number)
     return f"{count(lost)} packets{share} were lost {how}{cut}"
 
 

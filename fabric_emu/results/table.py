@@ -28,7 +28,8 @@ from fabric_emu.results.run import RunResult
 
 _RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _SCHEME_MAX = 16
-_TRUST_WIDTH = 6
+_TRUST = ("trust-\nworthy", "\ntrust")
+"""The last column's header, and where the width is scarce."""
 
 
 def print_run(console: Console, run: RunResult) -> None:
@@ -72,13 +73,17 @@ def _table(console: Console, run: RunResult) -> Table:
         cells[i][at] = _marked(cells[i][at])
     verdicts = [_trust(rows) for rows in schemes.values()]
     name_width = max(6, min(_SCHEME_MAX, max(map(len, schemes))))
-    kept, gap = _fit(shown, cells, console.width - name_width - _TRUST_WIDTH)
+    headers, kept, gap = _fit(
+        shown,
+        [[*row, Text(verdict)] for row, verdict in zip(cells, verdicts, strict=True)],
+        console.width - name_width,
+    )
 
     table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
     table.add_column("\nscheme", width=name_width, overflow="fold")
     for i in kept:
-        table.add_column(shown[i].header, justify="right", no_wrap=True)
-    table.add_column("trust-\nworthy", no_wrap=True)
+        table.add_column(headers[i], justify="right", no_wrap=True)
+    table.add_column(headers[-1], no_wrap=True)
     for name, row, verdict in zip(schemes, cells, verdicts, strict=True):
         doubtful = not all(summary["verdict"]["trustworthy"] for summary in schemes[name])
         style = "yellow" if doubtful else ""
@@ -110,16 +115,36 @@ def _trust(rows: Sequence[Summary]) -> str:
 
 def _fit(
     shown: Sequence[Column], cells: Sequence[Sequence[Text]], room: int
-) -> tuple[list[int], int]:
-    """Return the columns that fit and the gap between them; the least telling go first."""
-    widths = [
-        max(len(line) for text in (column.header, *(row[i].plain for row in cells))
-            for line in text.split("\n"))
-        for i, column in enumerate(shown)
-    ]  # fmt: skip
-    kept = list(range(len(shown)))
-    while True:
-        for gap in (3, 2, 1):
-            if sum(widths[i] for i in kept) + gap * (len(kept) + 1) <= room or len(kept) == 1:
-                return kept, gap
+) -> tuple[list[str], list[int], int]:
+    """Return headers (the verdict's last), the columns that fit, and the gap between them.
+
+    Where all do not fit, headers are narrower; where that does not do, the columns that tell least
+    go.
+    """
+    wide = [*(column.header for column in shown), _TRUST[0]]
+    narrow = [*(column.narrow or column.header for column in shown), _TRUST[1]]
+    every = list(range(len(shown)))
+    for headers in (wide, narrow):
+        widths = _widths(headers, cells)
+        if gap := _gap(widths, every, room):
+            return headers, every, gap
+    kept = every
+    while len(kept) > 1:
         kept.remove(max(kept, key=lambda i: shown[i].rank))
+        if gap := _gap(widths, kept, room):
+            return narrow, kept, gap
+    return narrow, kept, 1
+
+
+def _widths(headers: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[int]:
+    return [
+        max(len(line) for text in (header, *(row[i].plain for row in cells))
+            for line in text.split("\n"))
+        for i, header in enumerate(headers)
+    ]  # fmt: skip
+
+
+def _gap(widths: Sequence[int], kept: Sequence[int], room: int) -> int:
+    """Return the widest gap with which these columns and the last fit; 0 when none does."""
+    taken = widths[-1] + sum(widths[i] for i in kept)
+    return next((gap for gap in (3, 2, 1) if taken + gap * (len(kept) + 1) <= room), 0)

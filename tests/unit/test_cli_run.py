@@ -193,9 +193,10 @@ def test_table_to_stdout_and_results_in_a_folder(command: Command) -> None:
     result = command.run()
     assert (result.returncode, result.stderr) == (0, "")
     (folder,) = command.results()
-    assert result.stdout.splitlines()[-1] == (
-        f"Results in results/{folder.name}; report.html there is for a browser"
-    )
+    assert result.stdout.splitlines()[-2:] == [
+        f"Results in results/{folder.name}",
+        f"For a browser: results/{folder.name}/report.html",
+    ]
     assert "Expectations: all 5 hold" in result.stdout
     run = load_run(folder)
     assert run.status == "complete"

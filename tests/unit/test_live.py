@@ -51,6 +51,7 @@ def test_load_is_what_was_asked_since_the_sample_before() -> None:
     assert picture.mean[at] == 0.875
     assert picture.depth_bytes[at] == picture.queued_bytes == 1.75 * SECOND_BYTES // 2
     assert np.count_nonzero(picture.load) == 1
+    assert picture.offered_bps == 1.25 * RATE
 
 
 def test_what_is_dropped_or_trimmed_was_asked_for() -> None:
@@ -109,6 +110,7 @@ def test_lines_say_what_is_to_be_seen() -> None:
     drawn = [line.plain for line in lines(layout, picture, 79, 23, ascii_only=True)]
     assert drawn[0] == "Two schemes"
     assert drawn[1] == "2 of 2: mrc, seed 1   1.0 s, 3.0 s to go at most"
+    assert drawn[2].startswith("offered 140 Mbit/s   queued ")
     assert drawn[3] == "ecmp, seed 1  busiest 160 % (leaf1-spine1), dropped 0, trimmed 0"
     busiest = next(line for line in drawn if line.startswith("spine1"))
     assert "#|#" in busiest

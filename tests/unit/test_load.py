@@ -48,6 +48,9 @@ def test_what_was_saved_comes_back_as_arrays(
     assert mrc.flows["carries"].tolist() == ["data"] * 3 + ["answers"] * 3
     with pytest.raises(KeyError, match="this run has ecmp, mrc"):
         run["dlb"]
+    # A notebook shows these, not megabytes of columns.
+    assert repr(run).endswith(": ecmp, mrc>")
+    assert repr(mrc).startswith("<scheme mrc, seed 7, of ")
 
 
 def test_columns_become_numbers_truth_or_text(

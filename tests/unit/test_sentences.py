@@ -64,8 +64,8 @@ def test_collective_that_never_finished(summary_of: Summary, finished_in: Finish
 def test_reasons_of_losses_are_named(summary_of: Summary) -> None:
     packets = {"sent": 1000, "dropped": {"queue_limit": 5, "link_down": 5}, "trimmed": 7}
     assert (
-        "10 packets (1.00 %) were lost by full queues, with a link that went down; 7 packets were "
-        "trimmed to their headers" in sentence(summary_of("ecmp", packets=packets), FABRIC)
+        "10 packets (1.00 %) were lost by full queues and with a link that went down; 7 packets "
+        "were trimmed to their headers" in sentence(summary_of("ecmp", packets=packets), FABRIC)
     )
 
 

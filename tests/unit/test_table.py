@@ -73,6 +73,33 @@ Expectations: 2 of 2 do not hold
     )
 
 
+def test_all_that_tells_schemes_of_messages_apart_fits_80_columns(
+    run_of: Run, summary_of: Summary, hashed_loads: Loads
+) -> None:
+    changes: dict[str, Any] = {
+        "completion": {
+            "count": 2, "unfinished": 0, "over_ideal_p50": 2.0, "over_ideal_p99": 2.3,
+            "over_ideal": 2.4,
+        },
+        "busbw": 9.74e6,
+        "retransmitted": 1677,
+        "ecn_marked": 2557,
+        "packets": {"sent": 20_000, "dropped": {"queue_limit": 71}, "trimmed": 1624},
+    }  # fmt: skip
+    uec = summary_of("uec", hashed_loads, **changes)
+    done = {**changes["completion"], "over_ideal": 1.7}
+    text = plain(run_of(uec, summary_of("mrc", **changes | {"completion": done})))
+    assert longest_line(text) <= 80
+    table = [line.split() for line in text.splitlines()[3:8]]
+    assert [" ".join(line) for line in table if line] == [
+        "ideal ideal ideal busbw worst max / effi- re- re-",
+        "scheme p50 p99 max Mbit/s uplink mean ciency ordered sent trims trust",
+        "-" * 80,
+        "uec 2.00 2.30 *2.40 9.74 168.8 % 1.88 90.10 % 0.00 % 1,677 1,624 yes",
+        "mrc 2.00 2.30 1.70 9.74 90.0 % 1.00 100.00 % 0.00 % 1,677 1,624 yes",
+    ]
+
+
 def test_several_seeds_give_median_and_range(
     run_of: Run, summary_of: Summary, hashed_loads: Loads
 ) -> None:
@@ -206,7 +233,7 @@ def test_prediction_that_was_missed_or_is_off(run_of: Run, summary_of: Summary) 
     off = {"offered": False, "checked": 0, "matched": 0, "reason": "this kernel has no hash seed"}
     text = plain(run_of(summary_of("ecmp", prediction=missed), summary_of("mrc", prediction=off)))
     assert "Prediction: ecmp: 63 of 64 queue pairs took the predicted path" in text
-    assert "Prediction: mrc: none: this kernel has no hash seed" in text
+    assert "Prediction: none for mrc: this kernel has no hash seed" in text
 
 
 def test_run_without_results_is_printed(run_of: Run) -> None:

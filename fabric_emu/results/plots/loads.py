@@ -24,7 +24,7 @@ def uplink_loads(entries: Sequence[Entry]) -> Plot | None:
     bins = min(BINS_MAX, max(10, _CELLS_MAX // uplinks))
     drawn: dict[str, list[tuple[Entry, list[int], Floats, Floats]]] = {}
     for entry in sampled:
-        edges = even_edges(entry.end_s, min(bins, max(entry.samples() - 1, 1)))
+        edges = even_edges(entry.end_s, entry.bins(bins))
         loads = entry.loads(edges)
         for switch in entry.summary["uplinks"]:
             ports = [link.up_port for link in entry.topology.uplinks[switch]]
