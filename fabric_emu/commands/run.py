@@ -148,6 +148,7 @@ def run(
                     measured = run_scheme(
                         described, scheme, one_seed, report, sample_every_s=sample_every_s, **hooks
                     )
+                    watch.measured(scheme.name, one_seed, measured.summary)
                     result = result.with_scheme(measured)
         result = result.ended("complete")
     except KeyboardInterrupt:

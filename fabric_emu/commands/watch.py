@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,11 @@ class Watch:
                 view.finish()
             except FabricError as error:  # what was to be seen is lost, what was measured is not
                 click.echo(f"the live view broke: {error}", err=True)
+
+    def measured(self, scheme: str, seed: int, summary: Mapping[str, Any]) -> None:
+        """Show what is known of a scheme only after its run: receivers look at the order then."""
+        if self._view:
+            self._view.measured(scheme, seed, summary["reordering"]["ratio"])
 
     @contextlib.contextmanager
     def _attached(self, fabric: Fabric) -> Iterator[dict[str, Any]]:

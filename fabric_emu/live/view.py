@@ -87,6 +87,10 @@ class LiveView:
         self._due_s, self._elapsed_s = elapsed_s + INTERVAL_S, elapsed_s
         self._shared.write(self._run, self._stage, elapsed_s, ports)
 
+    def measured(self, scheme: str, seed: int, reordered: float | None) -> None:
+        """Take the share of packets out of order in a run that is over."""
+        self._child.tell((self._runs[scheme, seed], reordered))
+
     def finish(self) -> None:
         """Give the terminal back; the page goes on showing the last picture."""
         if self._run >= 0:

@@ -40,7 +40,7 @@ class ViewPlan:
 
 
 def main(connection: Connection) -> None:
-    """Show what is asked for until the parent says goodbye or goes away."""
+    """Show what is asked for until the parent closes the connection or goes away."""
     plan: ViewPlan = connection.recv()
     os.nice(NICENESS)
     signal.signal(signal.SIGTERM, _leave)
@@ -62,12 +62,14 @@ def main(connection: Connection) -> None:
         seen = 0
         while True:
             if connection.poll(REFRESH_S):
-                if connection.recv() != TERMINAL_OFF:
-                    return
-                if plan.terminal:
-                    shows.pop()
-                stack.close()
-                connection.send("off")
+                match connection.recv():
+                    case (int(run), reordered):
+                        meter.measured(run, reordered)
+                    case "terminal off":
+                        if plan.terminal:
+                            shows.pop()
+                        stack.close()
+                        connection.send(TERMINAL_OFF)
             if shared.sequence() != seen and (sample := shared.read()) is not None:
                 seen = shared.sequence()
                 picture = meter.picture(sample)

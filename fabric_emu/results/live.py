@@ -5,7 +5,7 @@ Pure: samples of the port counters come in, pictures come out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,7 @@ class Past:
         load: of its busiest bar over the whole run.
         link: name of that link.
         dropped, trimmed, marked: packets, of all ports.
+        reordered: share of packets that arrived behind a later one; None where it is not known.
     """
 
     run: int
@@ -128,6 +129,7 @@ class Past:
     dropped: int
     trimmed: int
     marked: int
+    reordered: float | None
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ class Picture:
         lost: (bars,) packets dropped there so far.
         offered_bps: of all bars, since the sample before.
         queued_bytes, dropped, trimmed, marked: of all ports, so far.
+        reordered: share of packets that arrived behind a later one; None before the run is over.
         past: runs that are over.
     """
 
@@ -158,6 +161,7 @@ class Picture:
     dropped: int
     trimmed: int
     marked: int
+    reordered: float | None = None
     past: tuple[Past, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -175,6 +179,7 @@ class Picture:
             "dropped": self.dropped,
             "trimmed": self.trimmed,
             "marked": self.marked,
+            "reordered": self.reordered,
             "past": [
                 {
                     "run": one.run,
@@ -183,6 +188,7 @@ class Picture:
                     "dropped": one.dropped,
                     "trimmed": one.trimmed,
                     "marked": one.marked,
+                    "reordered": one.reordered,
                 }
                 for one in self.past
             ],
@@ -204,6 +210,7 @@ class Meter:
         self._load = np.zeros(len(layout.ports))
         self._mean = self._load
         self._past: tuple[Past, ...] = ()
+        self._reordered: dict[int, float | None] = {}
         self._last: Picture | None = None
 
     def picture(self, sample: Sample) -> Picture:
@@ -233,16 +240,33 @@ class Meter:
             int(dropped.sum()),
             int(sample.ports["trimmed_packets"].sum()),
             int(sample.ports["marked_packets"].sum()),
+            self._reordered.get(sample.run),
             self._past,
         )
         return self._last
+
+    def measured(self, run: int, reordered: float | None) -> None:
+        """Take the share of packets out of order in a run that is over."""
+        self._reordered[run] = reordered
+        # The next run may have begun already.
+        self._past = tuple(
+            replace(one, reordered=reordered) if one.run == run else one for one in self._past
+        )
 
     def _begin(self, run: int) -> None:
         if self._last is not None and self._last.elapsed_s > 0:
             last = self._last
             busiest = int(last.mean.argmax())
             load, link = float(last.mean[busiest]), self._layout.links[busiest]
-            over = Past(self._run, load, link, last.dropped, last.trimmed, last.marked)
+            over = Past(
+                self._run,
+                load,
+                link,
+                last.dropped,
+                last.trimmed,
+                last.marked,
+                self._reordered.get(self._run),
+            )
             self._past = (*self._past, over)
         self._run, self._since_s = run, 0.0
         self._before = np.zeros_like(self._before)

@@ -51,7 +51,8 @@ def _past(layout: Layout, picture: Picture) -> list[Text]:
     width = max(map(len, names), default=0)
     return [
         Text(
-            f"{name:<{width}}  busiest {percent(one.load, 0)} ({one.link}), "
+            f"{name:<{width}}: {percent(one.load, 0)} on {one.link}, "
+            f"reordered {percent(one.reordered, 1)}, "
             f"dropped {count(one.dropped)}, trimmed {count(one.trimmed)}",
             style="dim",
         )

@@ -137,79 +137,6 @@ def ended(process):
     assert process.returncode == 130, errors
 
 
-@pytest.fixture
-def page(scenario, tmp_path, wait_until):
-    """Start a long run with a page, and give the page's address once the hosts send."""
-    port = free_port()
-    process = start(
-        scenario(SCENARIO), "--set", "workload.duration=60s", "--live-web", str(port),
-        out=tmp_path / "results",
-    )  # fmt: skip
-    url = f"http://127.0.0.1:{port}/"
-
-    def sending():
-        try:
-            state = state_of(url)
-        except OSError:
-            assert process.poll() is None, process.communicate()
-            return False
-        return state and state["stage"] == "send" and state["elapsed"] > 0.5
-
-    try:
-        for _ in range(3):
-            try:
-                wait_until(sending)
-                break
-            except AssertionError:  # ten seconds may not suffice on a busy machine
-                continue
-        assert sending()
-        yield url
-    finally:
-        if process.poll() is None:
-            ended(process)
-
-
-def state_of(url):
-    with urllib.request.urlopen(url + "state.json", timeout=10) as answer:
-        return json.load(answer)
-
-
-def test_page_shows_changing_numbers_on_the_loopback_address_alone(page, wait_until):
-    first = state_of(page)
-    wait_until(lambda: state_of(page)["load"] != first["load"])
-    second = state_of(page)
-    assert second["elapsed"] > first["elapsed"]
-    with urllib.request.urlopen(page + "layout.json", timeout=10) as answer:
-        layout = json.load(answer)
-    assert layout["names"] == ["spine1", "spine2"] * 2
-    # Two hosts send 0.9 of a link each over two uplinks.
-    assert sum(second["mean"][:2]) == pytest.approx(1.8, rel=0.25)
-    port = int(page.rstrip("/").rpartition(":")[2])
-    with socket.socket() as other, pytest.raises(ConnectionRefusedError):
-        other.connect(("127.0.0.2", port))
-    listening = [
-        line.split()[1]
-        for file in ("/proc/net/tcp", "/proc/net/tcp6")
-        for line in Path(file).read_text().splitlines()[1:]
-        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
-    ]
-    assert listening == [f"0100007F:{port:04X}"]
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-def test_page_moves_in_a_browser(page):
-    with Browser() as browser:
-        browser.visit(page)
-        browser.wait_for("document.querySelectorAll('.bar').length == 4")
-        text = "document.getElementById('leaves').innerText"
-        before = browser.evaluate(text)
-        assert "leaf1" in before
-        browser.wait_for(f"{text} != {json.dumps(before)}")
-        assert browser.evaluate("document.getElementById('title').innerText") == "small"
-        assert not browser.errors
-        assert all(url.startswith(page) for url in browser.requests if not url.startswith("data:"))
-
-
 def test_a_taken_port_is_refused_before_anything_is_built(scenario, tmp_path):
     before = set(LEASE_DIR.glob("*.json"))
     with listen("0") as listener:
@@ -246,3 +173,113 @@ def test_live_draws_in_a_terminal_and_leaves_it_clean(scenario, tmp_path):
 def test_live_shows_nothing_where_there_is_no_terminal(scenario, tmp_path):
     _, _, errors = run(scenario(SCENARIO), "--live", out=tmp_path / "results")
     assert errors == ""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory, wait_until):
+    """Start a long run with a page; give its process and the page's address once hosts send."""
+    port = free_port()
+    folder = tmp_path_factory.mktemp("watched")
+    (folder / "small.yaml").write_text(SCENARIO)
+    process = start(
+        str(folder / "small.yaml"), "--set", "workload.duration=120s", "--live-web", str(port),
+        out=folder / "results",
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}/"
+
+    def sending():
+        try:
+            state = state_of(url)
+        except OSError:
+            assert process.poll() is None, process.communicate()
+            return False
+        return state and state["stage"] == "send" and state["elapsed"] > 0.5
+
+    try:
+        for _ in range(3):
+            try:
+                wait_until(sending)
+                break
+            except AssertionError:  # ten seconds may not suffice on a busy machine
+                continue
+        assert sending()
+        yield process, url
+    finally:
+        if process.poll() is None:
+            ended(process)
+
+
+@pytest.fixture
+def page(watched):
+    """Give the address of the page."""
+    return watched[1]
+
+
+def state_of(url):
+    with urllib.request.urlopen(url + "state.json", timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_page_shows_changing_numbers_on_the_loopback_address_alone(page, wait_until):
+    first = state_of(page)
+    wait_until(lambda: state_of(page)["load"] != first["load"])
+    second = state_of(page)
+    assert second["elapsed"] > first["elapsed"]
+    with urllib.request.urlopen(page + "layout.json", timeout=10) as answer:
+        layout = json.load(answer)
+    assert layout["names"] == ["spine1", "spine2"] * 2
+    # Two hosts send 0.9 of a link each over two uplinks.
+    assert sum(second["mean"][:2]) == pytest.approx(1.8, rel=0.25)
+    port = int(page.rstrip("/").rpartition(":")[2])
+    with socket.socket() as other, pytest.raises(ConnectionRefusedError):
+        other.connect(("127.0.0.2", port))
+    listening = [
+        line.split()[1]
+        for file in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(file).read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    ]
+    assert listening == [f"0100007F:{port:04X}"]
+
+
+COUNT_PICTURES = """(() => {
+  window.pictures = 0;
+  const count = () => { window.pictures += 1; };
+  new MutationObserver(count).observe(document.getElementById("now"), { childList: true });
+})()"""
+
+
+def cpu_seconds_of_view(pid):
+    """Return what all threads of the process that serves the page have used of a processor."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (view,) = [
+        child for child in children
+        if b"fabric_emu.live" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]  # fmt: skip
+    # The first figure of schedstat: nanoseconds on a processor.
+    files = Path(f"/proc/{view}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_page_moves_in_a_browser_and_costs_little(watched):
+    process, page = watched
+    with Browser() as browser:
+        browser.visit(page)
+        browser.wait_for("document.querySelectorAll('.bar').length == 4")
+        text = "document.getElementById('leaves').innerText"
+        before = browser.evaluate(text)
+        assert "leaf1" in before
+        browser.wait_for(f"{text} != {json.dumps(before)}")
+        assert browser.evaluate("document.getElementById('title').innerText") == "small"
+        # Several times a second, for under 3 % of a processor (a tenth of that is usual).
+        begin_s, spent_s = state_of(page)["elapsed"], cpu_seconds_of_view(process.pid)
+        browser.evaluate(COUNT_PICTURES)
+        # Counted in the browser: what asks the server for its state costs, too.
+        browser.wait_for("window.pictures >= 10")
+        passed_s = state_of(page)["elapsed"] - begin_s
+        assert cpu_seconds_of_view(process.pid) - spent_s < 0.03 * passed_s
+        # Five a second are sent; a busy machine may take more than half of them away.
+        assert passed_s < 5
+        assert not browser.errors
+        assert all(url.startswith(page) for url in browser.requests if not url.startswith("data:"))

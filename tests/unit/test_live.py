@@ -78,6 +78,10 @@ def test_loads_stay_while_queues_drain_and_what_is_over_is_remembered() -> None:
     fresh = meter.picture(Sample(1, SEND, 0.0, table(topology)))
     assert not fresh.load.any()
     assert [(one.run, one.load, one.link) for one in fresh.past] == [(0, 1.5, "leaf1-spine2")]
+    # What receivers tell may come after the next run has begun.
+    meter.measured(0, 0.25)
+    later = meter.picture(Sample(1, SEND, 0.1, table(topology)))
+    assert (later.reordered, later.past[0].reordered) == (None, 0.25)
 
 
 def test_three_tiers_show_leaves_and_one_chassis_its_hosts() -> None:
@@ -92,6 +96,7 @@ def picture_of(topology: Topology) -> tuple[Layout, Picture]:
     layout = layout_of(topology)
     meter = Meter(layout)
     meter.picture(Sample(0, SEND, 1.0, table(topology, leaf1_spine1=1.6)))
+    meter.measured(0, 0.125)
     return layout, meter.picture(Sample(1, SEND, 1.0, table(topology, leaf1_spine1=1.4)))
 
 
@@ -111,7 +116,9 @@ def test_lines_say_what_is_to_be_seen() -> None:
     assert drawn[0] == "Two schemes"
     assert drawn[1] == "2 of 2: mrc, seed 1   1.0 s, 3.0 s to go at most"
     assert drawn[2].startswith("offered 140 Mbit/s   queued ")
-    assert drawn[3] == "ecmp, seed 1  busiest 160 % (leaf1-spine1), dropped 0, trimmed 0"
+    assert drawn[3] == (
+        "ecmp, seed 1: 160 % on leaf1-spine1, reordered 12.5 %, dropped 0, trimmed 0"
+    )
     busiest = next(line for line in drawn if line.startswith("spine1"))
     assert "#|#" in busiest
     assert "140 %" in busiest
