@@ -28,7 +28,8 @@ from fabric_emu.wire.template import FrameTemplates
 
 INTERFACE = "eth0"
 _RATE_BPS = 10_000_000_000
-_SAMPLE_S = 0.005
+_SAMPLE_S, _TOGETHER_S = 0.005, 0.0005
+_RACING_PRIORITY, _WATCHING_PRIORITY = 1, 2
 _BEGIN, _END = 0.1, 0.9
 
 
@@ -101,7 +102,7 @@ class Course:
             )
         cpu = self.sender_cpu if host == self.source else self.receiver_cpu
         os.sched_setaffinity(process.pid, {cpu})
-        os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(_RACING_PRIORITY))
         return process
 
 
@@ -131,10 +132,22 @@ class ArrivalRate:
         self._thread.join()
 
     def _watch(self) -> None:
+        # Ahead of senders and receivers, which would leave it no processor for most of a race.
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_WATCHING_PRIORITY))
         while not self._done.is_set():
-            self._samples.append((time.monotonic(), self._course.arrived()))
+            self._sample()
             self._done.wait(_SAMPLE_S)
-        self._samples.append((time.monotonic(), self._course.arrived()))
+        while not self._sample():
+            pass
+
+    def _sample(self) -> bool:
+        """Read time and counter; False, and nothing kept, if they were not read together."""
+        before = time.monotonic()
+        arrived = self._course.arrived()
+        together = time.monotonic() - before < _TOGETHER_S
+        if together:
+            self._samples.append((before, arrived))
+        return together
 
     def packets_per_s(self) -> float:
         """Return the rate at the destination; NaN if too little arrived to tell."""
