@@ -1,7 +1,7 @@
 """The command line; the one place that turns errors into exit codes.
 
 0 all well, 1 an expectation does not hold, 2 bad input, 3 this machine cannot, 4 the run broke,
-130 interrupted.
+5 doubtful with ``run --strict``, 130 interrupted.
 """
 
 from __future__ import annotations

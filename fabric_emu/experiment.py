@@ -24,6 +24,7 @@ from fabric_emu.model.scale import data_frame_bytes
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Topology
+from fabric_emu.net.as_built import altered_interfaces
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.net.faults import Timeline, no_route_drops
 from fabric_emu.net.selftest import prediction_support
@@ -131,6 +132,7 @@ def run_scheme(
         limits = fabric.ports.configs["drop_at_bytes"].copy()
         no_route = no_route_drops(fabric) - unrouted
         counters = fabric.switches.totals()
+        altered = len(altered_interfaces(fabric))
     predicted = None
     if placement and scheme.hashed and not scenario.faults:
         predicted = placement.paths_of(job.pairs)
@@ -144,6 +146,7 @@ def run_scheme(
             no_route,
             served,
             predicted,
+            altered,
         )
     )
     unpredicted = "paths change from packet to packet, or with failing links"

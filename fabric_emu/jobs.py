@@ -32,7 +32,7 @@ class Ran:
 
     Attributes:
         plans, reports: of the workers, in the same order.
-        ports, flow_ports, queue_s, no_route, service, predicted: see ``Record``.
+        ports, flow_ports, queue_s, no_route, service, predicted, altered: see ``Record``.
     """
 
     plans: Sequence[Any]
@@ -43,6 +43,7 @@ class Ran:
     no_route: int
     service: NDArray[np.float64]
     predicted: NDArray[np.int32] | None
+    altered: int
 
 
 class Job(ABC):
@@ -146,6 +147,7 @@ class OpenLoopJob(Job):
             senders=_senders(ran.reports, sent, scheduled),
             arrivals=_arrivals(ran.reports, pairs, self.scheme),
             one_path=self.scheme.hashed,
+            altered=ran.altered,
         )
 
     def figures(self) -> dict[str, Any]:
@@ -230,6 +232,7 @@ class MessageJob(Job):
             senders=_senders(ran.reports, sent, int(sent.sum())),
             arrivals=_arrivals(ran.reports, 2 * space.queue_pairs, self.scheme),
             one_path=self.scheme.hashed,
+            altered=ran.altered,
         )
 
     def figures(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fabric_emu.results.run import RunResult
 
 SEEDS_MAX = 10_000
+DOUBTFUL = 5
 INTERRUPTED = 130
 REDRAW_S = 0.1
 SAMPLE_EVERY_MIN_S = 0.001
@@ -80,6 +81,9 @@ SAMPLE_EVERY_MIN_S = 0.001
     metavar="TIME",
     help="Interval of the series of port counters, such as 2ms.  [default: a few hundred samples]",
 )
+@click.option(
+    "--strict", is_flag=True, help="End with 5 when the verdict on any of the runs is doubtful."
+)
 @click.option("--live", is_flag=True, help="Show the uplinks' load in the terminal while it runs.")
 @click.option(
     "--live-web",
@@ -102,6 +106,7 @@ def run(
     json_file: Path | None,
     csv_file: Path | None,
     sample_every: str | None,
+    strict: bool,
     live: bool,
     live_web: str | None,
     pcap: tuple[str, ...],
@@ -111,7 +116,8 @@ def run(
     SCENARIO is a file or the name of a shipped scenario (see list). Needs root.
 
     Ends with 0 when all is as expected, 1 when an expectation does not hold, 2 on bad input, 3
-    when this machine cannot run it, 4 when the run broke, 130 when it was interrupted.
+    when this machine cannot run it, 4 when the run broke, 130 when it was interrupted; with
+    --strict, 5 when the figures are doubtful, whatever was expected of them.
     """
     from fabric_emu.model.load import load_scenario
 
@@ -165,6 +171,8 @@ def run(
         # Nothing is kept of a run that this machine could not even begin.
         if begun:
             _deliver(result, out, json_file, csv_file, watch.deliver)
+    if strict and not result.trustworthy:
+        raise click.exceptions.Exit(DOUBTFUL)
     if not result.expectations_hold:
         raise click.exceptions.Exit(1)
 

@@ -25,6 +25,12 @@ QUEUE_SHARE = 0.25
 
 _SATURATED = 1.02
 
+PAUSE_LIMIT_S = 0.05
+"""What the kernel itself may take from a real-time process at a time, by default.
+
+Source: Documentation/scheduler/sched-rt-group.rst, sched_rt_period_us less sched_rt_runtime_us.
+"""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -112,6 +118,15 @@ def _checks(
         f"{outside} packets were lost in full receive rings, not in the fabric",
     )
     yield _turnaround(record) if record.closed_loop else _sender_lag(record)
+    yield _longest_pause(record)
+    yield Check(
+        "links altered",
+        record.altered,
+        0,
+        record.altered == 0,
+        f"{record.altered} interfaces have GRO off or packet steering (RPS) on, against how they "
+        "were built: two processors may serve one path and change its order",
+    )
     short = packets.scheduled - packets.sent
     yield Check(
         "offered load sent",
@@ -173,6 +188,19 @@ def _turnaround(record: Record) -> Check:
         late <= allowed,
         f"NICs took {late * 1e3:.2f} ms (p99) to handle a packet, over {allowed * 1e3:.2f} ms, "
         f"the time of {TURNAROUND_PACKETS} packets: this machine is too busy or the rate too high",
+    )
+
+
+def _longest_pause(record: Record) -> Check:
+    """One pause changes no percentile of a long run, but what it heaps up may fill every queue."""
+    longest = record.senders.lag_s[2]
+    return Check(
+        "longest pause",
+        longest,
+        PAUSE_LIMIT_S,
+        longest <= PAUSE_LIMIT_S,
+        f"a NIC worker stood still for {longest * 1e3:.0f} ms: all its hosts were silent, and then "
+        "sent in a burst",
     )
 
 

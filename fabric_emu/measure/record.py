@@ -88,6 +88,7 @@ class Record:
             scheme is not hashed or predictions are not offered.
         senders, arrivals: what the NICs saw.
         one_path: whether every queue pair keeps to one path.
+        altered: interfaces that were no longer set as built when the run ended.
     """
 
     topology: Topology
@@ -107,6 +108,7 @@ class Record:
     senders: Senders
     arrivals: Arrivals
     one_path: bool = True
+    altered: int = 0
 
     @property
     def data(self) -> NDArray[np.bool_]:

@@ -72,9 +72,7 @@ def _run(name: str, run: RunResult) -> dict[str, Any]:
         "name": name,
         "title": printable(scenario.title),
         "ended": _ended(run),
-        "doubtful": run.status != "complete"
-        or not run.expectations_hold
-        or not all(summary["verdict"]["trustworthy"] for summary in run.schemes),
+        "doubtful": run.status != "complete" or not run.expectations_hold or not run.trustworthy,
         "remarks": remarks,
         "claim": scenario.claim.strip(),
         "source": scenario.source.strip(),

@@ -167,6 +167,11 @@ class RunResult:
         return all(one["holds"] for summary in self.schemes for one in summary["expectations"])
 
     @property
+    def trustworthy(self) -> bool:
+        """False when the verdict on a scheme at a seed is doubtful."""
+        return all(summary["verdict"]["trustworthy"] for summary in self.schemes)
+
+    @property
     def spread(self) -> dict[str, dict[str, dict[str, float]]]:
         """With several seeds: by scheme and figure the min, median, mean and max; else empty."""
         if len(self.seeds) < 2:

@@ -232,6 +232,8 @@ def saturated(run, share):
         (changed(record(), sent=np.array([101, 50])), "neither delivered, dropped"),
         (record(ring_dropped=1), "full receive rings"),
         (changed(record(), lag_s=(0.0, 0.005, 0.01)), "5.00 ms late"),
+        (changed(record(), lag_s=(0.0, 0.001, 0.2)), "stood still for 200 ms"),
+        (dataclasses.replace(record(), altered=3), "3 interfaces have GRO off"),
         (changed(record(), scheduled=200), "never sent"),
         (changed(record(), busy=0.97), "busy 97% of its time"),
         (record(swap=10), "overtook"),

@@ -1,0 +1,141 @@
+"""Runs sabotaged on purpose: each must be called doubtful, for the right reason."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from fabric_emu.experiment import run_scheme
+from fabric_emu.model.load import parse_scenario
+from fabric_emu.net import namespaces
+from fabric_emu.net.selftest import SEED_SYSCTL
+from fabric_emu.nic import plan
+
+pytestmark = pytest.mark.root
+
+SMALL = """
+title: small
+topology: {leaves: 2, spines: 4, hosts_per_leaf: 2, link_rate: 20mbit}
+workload: {pattern: pairs, flows_per_host: 4, load: 0.7, duration: 1s}
+schemes: [ecmp]
+"""
+
+
+def nothing(fabric):
+    return contextlib.nullcontext({})
+
+
+def run(*changes, attach=nothing, observer=lambda elapsed_s, ports: None):
+    scenario = parse_scenario(SMALL, "small.yaml", changes)
+    return run_scheme(scenario, scenario.schemes[0], 1, observer=observer, attach=attach).summary
+
+
+def assert_doubtful(summary, *names):
+    verdict = summary["verdict"]
+    assert not verdict["trustworthy"]
+    failed = {check["name"] for check in verdict["checks"] if not check["ok"]}
+    assert failed & set(names), verdict["reasons"]
+
+
+def hog(cpu):
+    """Take a processor at a priority over the workers', all but a little of the time."""
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def hogs(fabric):
+    context = multiprocessing.get_context("fork")
+    found = [
+        context.Process(target=hog, args=(cpu,), daemon=True) for cpu in os.sched_getaffinity(0)
+    ]
+    with contextlib.ExitStack() as stack:
+        for process in found:
+            process.start()
+            stack.callback(process.join)
+            stack.callback(process.kill)
+        yield {}
+
+
+def test_a_hog_beside_the_workers():
+    # Of every 55 ms the hogs take 50: a packet due meanwhile is 25 ms late on average, against
+    # the 6.6 ms of a round trip.
+    assert_doubtful(run(attach=hogs), "sender lag p99")
+
+
+def test_a_rate_beyond_the_machine():
+    # 4 hosts of 4 Gbit/s are 120,000 packets a second in and as many out, of numpy and of the
+    # kernel's three switches each: several times what two processors do.
+    summary = run("topology.link_rate=4gbit", "workload.duration=300ms", "workload.payload=1024")
+    assert_doubtful(summary, "sender lag p99", "offered load sent", "worker busy share")
+
+
+def test_a_ring_too_small(monkeypatch):
+    # A page of 16 slots: 850 packets a second to each host, all of them kept waiting for 80 ms.
+    monkeypatch.setattr(plan, "RECEIVE_SLOTS", 16)
+    monkeypatch.setattr(plan, "TICK_S", 0.08)
+    assert_doubtful(run(), "drops outside the fabric")
+
+
+def test_a_worker_stopped_for_200_ms():
+    workers, stopped = [], []
+
+    def attach(fabric):
+        workers.append(fabric.lease.processes)
+        return contextlib.nullcontext({})
+
+    def observer(elapsed_s, ports):
+        pid = workers[0][0][0]
+        if not stopped and elapsed_s > 0.3:
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(elapsed_s)
+        elif len(stopped) == 1 and elapsed_s > stopped[0] + 0.2:
+            os.kill(pid, signal.SIGCONT)
+            stopped.append(elapsed_s)
+
+    assert_doubtful(run(attach=attach, observer=observer), "longest pause")
+    assert len(stopped) == 2
+
+
+@pytest.mark.skipif(not namespaces.has_sysctl(SEED_SYSCTL), reason="no hash seeds, no predictions")
+def test_a_prediction_with_the_wrong_seed():
+    def attach(fabric):
+        with namespaces.inside(fabric.namespace_fds["leaf1"]):
+            namespaces.write_sysctl(SEED_SYSCTL, 12345)
+        return contextlib.nullcontext({})
+
+    # 8 flows of leaf 1 on 4 uplinks: all stay where they were once in 4^8.
+    assert_doubtful(run(attach=attach), "predicted paths")
+
+
+@pytest.mark.parametrize("sabotage", ["gro", "rps"])
+def test_a_link_that_two_processors_may_serve(sabotage):
+    def attach(fabric):
+        words = ["ip", "netns", "exec", fabric.namespace("spine1")]
+        if sabotage == "gro":
+            subprocess.run([*words, "ethtool", "-K", "leaf1", "gro", "off"], check=True)
+        else:
+            mask = "/sys/class/net/leaf1/queues/rx-0/rps_cpus"
+            subprocess.run([*words, "tee", mask], input=b"3", check=True)
+        return contextlib.nullcontext({})
+
+    summary = run("workload.duration=200ms", attach=attach)
+    assert_doubtful(summary, "links altered")
+    assert "1 interfaces have" in " ".join(summary["verdict"]["reasons"])
+
+
+def test_no_sabotage_leaves_no_doubt_about_links():
+    summary = run("workload.duration=200ms")
+    checks = {check["name"]: check for check in summary["verdict"]["checks"]}
+    assert checks["links altered"]["ok"]
+    assert checks["predicted paths"]["ok"]
