@@ -60,7 +60,7 @@ def hog(cpu):
 
 
 def test_a_hog_beside_the_workers():
-    hogs = []
+    hogs: list[multiprocessing.process.BaseProcess] = []
 
     def observer(elapsed_s, ports):
         if not hogs and elapsed_s > 0.2:
@@ -92,7 +92,8 @@ def test_a_ring_too_small(monkeypatch):
 
 
 def test_a_worker_stopped_for_200_ms():
-    workers, stopped = [], []
+    workers: list[list[tuple[int, int]]] = []
+    stopped: list[float] = []
 
     def attach(fabric):
         workers.append(fabric.lease.processes)
