@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -31,6 +32,11 @@ from fabric_emu.errors import FabricError, ScenarioError
 
 READER_LEFT = 128 + 13
 """What a shell reports of a program that SIGPIPE ended."""
+
+_EXHAUSTED = (
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
+)  # fmt: skip
+"""What the system says when it has no more to give: no mistake of the program."""
 
 _EPILOG = """\b
 Shell completion, for this session or in ~/.bashrc:
@@ -60,9 +66,15 @@ class _Commands(click.Group):
         except BrokenPipeError:
             _forget_output()
             ctx.exit(READER_LEFT)
+        except MemoryError:
+            click.echo("fabric-emu: out of memory", err=True)
+            ctx.exit(FabricError.exit_code)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+                click.echo(f"fabric-emu: {error}", err=True)
+                ctx.exit(FabricError.exit_code)
             # Shown in full; but Python would end with 1, which stands for an expectation.
             traceback.print_exc()
             ctx.exit(FabricError.exit_code)

@@ -125,6 +125,7 @@ def run_scheme(
             _drain(fabric, tell)
             watch(traffic.elapsed_s())
             reports = traffic.stop()
+            fabric.check_whole()
         tell("collect", 0.97)
         served = _service(series, fabric, job)
         served[timeline.ports] = np.nan  # at a rate that is not the link's own

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from fabric_emu import interrupts
-from fabric_emu.errors import FabricError, ScenarioError
+from fabric_emu.errors import CommandFailed, FabricError, RunFailed, ScenarioError
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Link, Node, Role, Topology, hash_seed, mac_address
@@ -108,7 +108,11 @@ class Fabric:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except BaseException:
+            self.close()  # for an interrupt that came before it had begun
+            raise
 
     def close(self) -> None:
         """Free everything the fabric owns; a second call does nothing."""
@@ -298,6 +302,31 @@ class Fabric:
             yield sock
         finally:
             sock.close()
+
+    def check_whole(self) -> None:
+        """Check that nobody has taken away or set down a part of the fabric from outside.
+
+        Raises:
+            RunFailed: somebody has; names the part.
+        """
+        for node, own in self._ends().items():
+            name = self.namespace(node)
+            try:
+                named = os.stat(namespaces.NETNS_DIR / name).st_ino
+            except FileNotFoundError:
+                named = None
+            if named != os.fstat(self.namespace_fds[node]).st_ino:
+                raise RunFailed(f"namespace {name} was deleted under the run")
+            with self.netlink(node) as sock:
+                for _, interface, port in own:
+                    try:
+                        up = links.is_operational(sock, self.lease.ifindex_base + port)
+                    except CommandFailed:
+                        up = False
+                    if not up:
+                        raise RunFailed(
+                            f"interface {interface} of {node} was set down or deleted under the run"
+                        )
 
     def link(self, one: str, other: str, number: int = 1) -> LiveLink:
         """Return the link between two nodes, to be made faulty; parallel ones count from 1.

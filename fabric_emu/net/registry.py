@@ -82,6 +82,8 @@ class Lease:
             raise HostUnfit(
                 f"{LEASE_DIR} cannot be written without root", "run with sudo"
             ) from None
+        except OSError as error:
+            raise FabricError(f"{LEASE_DIR} cannot be written: {error.strerror}") from None
         raise FabricError(f"all {_LEASES_MAX} leases are taken; fabric-emu clean frees dead ones")
 
     def save(self) -> None:

@@ -18,6 +18,10 @@ from fabric_emu.errors import FabricError, RunFailed, WaitTimeout
 from fabric_emu.nic.worker import Plan, Report
 
 START_TIMEOUT_S = 30.0
+REPORT_TIMEOUT_S = 120.0
+STALL_S = 10.0
+"""A worker that owes an answer and gets no processor time for so long is given up."""
+
 _LEAD_NS = 20_000_000
 
 
@@ -75,13 +79,13 @@ class Traffic:
         self._stack.callback(connection.close)
         self._started(process.pid)
         self._workers.append((process, connection))
-        connection.send(plan)
+        _tell(connection, plan)
 
     def start(self) -> None:
         """Let every worker start at the same moment, a little from now."""
         self.start_ns = time.monotonic_ns() + _LEAD_NS
         for _, connection in self._workers:
-            connection.send(self.start_ns)
+            _tell(connection, self.start_ns)
         self._sending = {connection for _, connection in self._workers}
 
     @contextlib.contextmanager
@@ -116,26 +120,26 @@ class Traffic:
 
         Raises:
             RunFailed: a worker died.
+            WaitTimeout: a worker is stopped, or starved of processor time.
         """
         for _, connection in self._workers:
-            connection.send("stop")
+            _tell(connection, "stop")
         reports = []
         for _, connection in self._workers:
             answer: Any = "sent"
             while answer == "sent":  # the last word of a worker that was just done sending
-                answer = self._receive(connection, 120.0, "a worker's report")
+                answer = self._receive(connection, REPORT_TIMEOUT_S, "a worker's report")
             reports.append(answer)
         for _, connection in self._workers:
-            connection.send("bye")
+            _tell(connection, "bye")
         return reports
 
     def _receive(self, connection: Connection, timeout_s: float, what: str) -> Any:
-        if not connection.poll(timeout_s):
-            raise WaitTimeout(f"waited {timeout_s:g} s for {what}")
+        process = next(p for p, c in self._workers if c is connection)
+        _await(process.pid, connection, timeout_s, what)
         try:
             answer = connection.recv()
         except (EOFError, ConnectionResetError):
-            process = next(p for p, c in self._workers if c is connection)
             status = process.wait(5)
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             raise RunFailed(f"worker {process.pid} died ({how}) while awaiting {what}") from None
@@ -147,6 +151,41 @@ class Traffic:
 
 
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _tell(connection: Connection, message: object) -> None:
+    """Send a message; one that is gone hears nothing, which awaiting its answer finds out."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(message)
+
+
+def _await(pid: int, connection: Connection, timeout_s: float, what: str) -> None:
+    """Wait for a worker's message as long as the worker gets on."""
+    begun = moved = time.monotonic()
+    spent = _processor_ticks(pid)
+    while not connection.poll(min(timeout_s, STALL_S / 4)):
+        now = time.monotonic()
+        if now - begun >= timeout_s:
+            raise WaitTimeout(f"waited {timeout_s:g} s for {what}")
+        if (ticks := _processor_ticks(pid)) != spent:
+            spent, moved = ticks, now
+        elif now - moved >= STALL_S:
+            raise WaitTimeout(
+                f"worker {pid} is stopped or starved: it got no processor time for {STALL_S:g} s "
+                f"while awaiting {what}"
+            )
+
+
+def _processor_ticks(pid: int) -> int:
+    """Return the processor time of a process in clock ticks; 0 when it has gone.
+
+    Source: proc_pid_stat(5), utime and stime.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.errors import FabricError
+from fabric_emu.errors import FabricError, RunFailed
 from fabric_emu.net import namespaces
 from fabric_emu.nic.ring import Received, ReceiveRing, TransmitRing
 from fabric_emu.nic.schedule import Schedule
@@ -314,7 +314,13 @@ def main(fd: int, parent: int) -> None:
         gc.freeze()
         gc.disable()
         connection.send("ready")
-        worker.serve(connection.recv(), connection)
-        connection.recv()
-        connection.send(worker.finish())
-        connection.recv()
+        try:
+            worker.serve(connection.recv(), connection)
+            connection.recv()
+            connection.send(worker.finish())
+            connection.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return  # the parent has given up
+        except (OSError, MemoryError) as error:
+            # An interface that was taken away or set down, or no memory for what has arrived.
+            connection.send(RunFailed(f"a NIC worker failed: {error or 'out of memory'}"))

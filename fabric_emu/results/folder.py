@@ -58,13 +58,17 @@ def write_folder(parent: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write or replace one file, whole; what a link, a pipe or a device leads to is written to.
+    """Write or replace one file, whole; a pipe or a device is written to, also through a link.
+
+    Any other link is refused: whoever put it there need not be who writes.
 
     Raises:
         FabricError: it cannot be written.
     """
     with _reported(path):
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        if path.is_symlink() and (path.is_file() or not path.exists()):
+            raise FabricError(f"{path} is a link to {os.readlink(path)}: expected a file or none")
+        if path.exists() and not path.is_file():
             with path.open("wb") as file:
                 file.write(content)
             return
