@@ -42,8 +42,11 @@ def find_run(name: str) -> Path:
         ScenarioError: there is none.
     """
     path = Path(name)
-    if path.exists():
-        return path
+    try:
+        if path.exists():
+            return path
+    except OSError as error:  # a folder on its way is closed to the user
+        raise ScenarioError("RUN", name, "a folder that can be read", str(error)) from None
     folders = {one.name: one for one in _folders()}
     if name in folders:
         return folders[name]

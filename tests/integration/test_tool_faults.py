@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,9 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
     command = (
         'mount -t tmpfs -o size=16k none "$0" && "$@"; code=$?; ls -A "$0" | wc -l; exit $code'
     )
+    run = [*COMMAND, "run", str(file), "--out", str(disk)]
     done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "slave", "sh", "-c", command, str(disk), *COMMAND]
-        + ["run", str(file), "--out", str(disk)],
+        ["unshare", "--mount", "--propagation", "slave", "sh", "-c", command, str(disk), *run],
         capture_output=True,
         text=True,
         check=False,
@@ -265,10 +266,16 @@ ORDINARY = [
 ]
 
 
-def test_commands_of_an_ordinary_user(scenario: Scenario, tmp_path_factory: Any) -> None:
-    home = tmp_path_factory.mktemp("nobody")
-    for folder in (home, *home.parents[:2]):
-        folder.chmod(0o777 if folder == home else 0o755)
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Give a folder that anybody may write to; pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+def test_commands_of_an_ordinary_user(scenario: Scenario, open_folder: Path) -> None:
+    home = open_folder
     measured = experiment.run_scheme(scenario, scenario.schemes[0], 1)
     run = RunResult.begin("small", scenario, [1], {}).with_scheme(measured).ended("complete")
     saved = run.save(home / "results")
