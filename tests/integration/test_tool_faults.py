@@ -100,7 +100,7 @@ def test_an_interface_is_set_down_by_hand(
             sock.flush()
 
     # The NIC's worker is told by the kernel; that of a switch is found at the end.
-    with pytest.raises(RunFailed, match="Network is down|was set down or deleted under the run"):
+    with pytest.raises(RunFailed, match=r"Network is down|was set down or deleted under the run"):
         run_with(scenario, "send", set_down)
 
 
