@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.measure.completion import complete
+from fabric_emu.measure.completion import complete, noticed_figures
 from fabric_emu.measure.ideal import Framing, IdealFabric
 from fabric_emu.measure.record import Arrivals, Record, Senders
 from fabric_emu.model.message_workload import Messages
@@ -210,6 +210,9 @@ class MessageJob(Job):
             "cnp": counters.get("cnp", 0),
             "credits": counters.get("credits", 0),
             "timeouts": counters.get("timeouts", 0),
+            "probes": counters.get("probe", 0),
+            "loss_noticed": noticed_figures(np.concatenate([r.noticed_s for r in reports])),
+            "base_rtt": plans[0].transport.base_rtt_s,
             "queue_pairs_failed": int(failed.sum()),
             "transport": {name: counters[name] for name in sorted(counters)},
         }

@@ -220,6 +220,20 @@ def goodput_bps(start_s: Floats, finish_s: Floats, size_bytes: Ints, edges_s: Fl
     return per_s
 
 
+def noticed_figures(noticed_s: Floats) -> dict[str, Any]:
+    """Return how soon senders knew of losses: ``p50``, ``p99``, ``max`` and ``count``.
+
+    Counted from the moment a packet was handed to its NIC until its sender took it for lost: told
+    by a NAK, a trimmed packet's NACK or acknowledgements of later packets, or not told at all
+    (timeout). That is the time since the drop, and what the packet took from the NIC to there.
+    Packets that were late, not lost, count where the sender was mistaken. None without losses.
+
+    Args:
+        noticed_s: (n,) of each loss.
+    """
+    return {**_percentiles(noticed_s), "count": len(noticed_s)}
+
+
 def _figures(taken: Floats, ideal: Floats) -> dict[str, Any]:
     ratios = _percentiles(taken / ideal)
     return {

@@ -19,6 +19,15 @@ FIRST_SOURCE_PORT, SOURCE_PORTS = 0xC000, 1 << 14
 """UDP source ports that RoCEv2 uses: 14 bits of entropy."""
 
 
+def plane_of(source_port: NDArray[np.uint16], planes: int) -> NDArray[np.int64]:
+    """Return (n,) the plane that packets of messages take, from their source ports.
+
+    A NIC with a port in each of several planes picks one by the packet's entropy, so that an
+    entropy value names its plane, and answers, which echo it, come back over the same one.
+    """
+    return (source_port.astype(np.int64) - FIRST_SOURCE_PORT) % planes
+
+
 def draw_source_ports(count: int, seed: int) -> NDArray[np.uint16]:
     """Return the source ports of a run's queue pairs, in the order of their rows."""
     last = FIRST_SOURCE_PORT + SOURCE_PORTS

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scapy.packet import Packet
 
-from fabric_emu.model.queue_pair import QPN_BASE
+from fabric_emu.model.queue_pair import QPN_BASE, plane_of
 from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Places
 from fabric_emu.nic.roce_reader import MRC_DATA, RC_DATA, RoceReader
 from fabric_emu.nic.transport.packets import Kind, Packets
@@ -38,7 +38,7 @@ class RoceFrames:
     Args:
         space: all packets of the run.
         rows: (local queue pairs,) which of the run's queue pairs this worker touches.
-        ends: their addresses.
+        ends: their addresses, of each queue pair one for every plane.
         mrc: MRC's opcodes and answers instead of RC's.
         payload_byte: what payloads are filled with, padding too.
 
@@ -56,6 +56,8 @@ class RoceFrames:
         self._total = space.queue_pairs
         self._local = np.full(self._total, -1, np.int64)
         self._local[rows] = np.arange(len(rows))
+        self._planes = len(ends) // len(rows)
+        rows = np.repeat(rows, self._planes)
         self._mrc = mrc
         self._reader = RoceReader(space, mrc)
         self._udp = IPV6.udp if ":" in ends[0].there.source else IPV4.udp
@@ -81,7 +83,7 @@ class RoceFrames:
     def _templates(
         self, size: int, rows: Ints, heads: Bytes, opcodes: Sequence[int]
     ) -> FrameTemplates:
-        """Return (queue pair, opcode) templates of data frames."""
+        """Return (row, opcode) templates of data frames."""
         pad = -size % 4
         of_opcode = []
         for opcode in opcodes:
@@ -103,13 +105,14 @@ class RoceFrames:
     def _last_templates(self, rows: Ints, heads: Bytes) -> dict[int, tuple[Ints, FrameTemplates]]:
         """Return templates of parts' short last packets, by payload size.
 
-        Each with (local queue pairs,) the number of a queue pair's first template.
+        Each with (rows,) the number of a row's first template.
         """
         space = self._space
         flat = np.flatnonzero(space.size_bytes != space.payload)
         local = self._local[space.part_queue_pair[space.part_of[flat]]]
         size = space.size_bytes[flat][local >= 0]
         local = local[local >= 0]
+        size, local = np.repeat(size, self._planes), self._rows_of(local)
         last = {}
         for each in np.unique(size).tolist():
             some = np.unique(local[size == each])
@@ -118,6 +121,10 @@ class RoceFrames:
             opcodes = (MRC_DATA if self._mrc else RC_DATA)[Places.LAST :]
             last[each] = first, self._templates(each, rows[some], heads[some], opcodes)
         return last
+
+    def _rows_of(self, local: Ints) -> Ints:
+        """Return the rows of queue pairs in every plane."""
+        return (local[:, None] * self._planes + np.arange(self._planes)).ravel()
 
     def _control_frames(self, kind: Kind, rows: Ints, heads: Bytes) -> PatchedFrames:
         frames = replicate(bytes(self._example.frame(*self._layers(kind))), heads)
@@ -180,6 +187,8 @@ class RoceFrames:
         for kind, start, end in batch.groups:
             some = Packets(batch.packets.rows[start:end])
             local = self._local[some.queue_pair]
+            if self._planes > 1:
+                local = local * self._planes + plane_of(some.entropy, self._planes)
             if kind == Kind.DATA:
                 self._encode_data(some, start, local, now_ns, batch)
             else:

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.messages import MessageGraph
-from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT, QPN_BASE, SOURCE_PORTS, QueuePairs
+from fabric_emu.model.queue_pair import (
+    FIRST_SOURCE_PORT,
+    QPN_BASE,
+    SOURCE_PORTS,
+    QueuePairs,
+    plane_of,
+)
 from fabric_emu.model.queueing import CONTROL_DSCP, Trimming
 from fabric_emu.model.scale import base_rtt_s
 from fabric_emu.model.topology import Node, mac_address
@@ -21,7 +27,7 @@ from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.nic.uet_frames import UetFrames
 from fabric_emu.nic.worker import Port
-from fabric_emu.predict.entropy import spread_evenly
+from fabric_emu.predict.entropy import ALL_PORTS, spread_evenly
 from fabric_emu.predict.placement import Packets, Placement
 from fabric_emu.wire.rocev2 import Envelope, source_port
 
@@ -83,7 +89,11 @@ class MessagePlanner:
             plans.append(
                 MessagePlan(
                     cpu,
-                    tuple(self._port(int(host)) for host in hosts),
+                    tuple(
+                        self._port(int(host), plane)
+                        for host in hosts
+                        for plane in range(topology.planes)
+                    ),
                     hosts,
                     topology.total_hosts,
                     self._graph,
@@ -101,7 +111,8 @@ class MessagePlanner:
         return plans
 
     def _frames(self, rows: NDArray[np.int64], kind: str) -> RoceFrames | UetFrames:
-        ends = [self._ends(int(row)) for row in rows]
+        planes = range(self._fabric.topology.planes)
+        ends = [self._ends(int(row), plane) for row in rows for plane in planes]
         if kind == "uet":
             return UetFrames(self.space, rows, ends, PAYLOAD_BYTE)
         return RoceFrames(self.space, rows, ends, kind == "mrc", PAYLOAD_BYTE)
@@ -109,26 +120,26 @@ class MessagePlanner:
     def _host(self, number: int) -> Node:
         return self._fabric.topology.hosts[number]
 
-    def _port(self, host: int) -> Port:
-        link = self._fabric.topology.uplinks[self._host(host).name][0]
+    def _port(self, host: int, plane: int) -> Port:
+        link = self._fabric.topology.uplinks[self._host(host).name][plane]
         return Port(self._fabric.namespace(self._host(host).name), link.lower_interface)
 
-    def _ends(self, row: int) -> Ends:
+    def _ends(self, row: int, plane: int) -> Ends:
         source, destination = int(self.space.source[row]), int(self.space.destination[row])
         return Ends(
-            self._envelope(source, destination, self._fabric.scheme.data_dscp),
-            self._envelope(destination, source, CONTROL_DSCP),
+            self._envelope(source, destination, plane, self._fabric.scheme.data_dscp),
+            self._envelope(destination, source, plane, CONTROL_DSCP),
         )
 
-    def _envelope(self, source: int, destination: int, dscp: int) -> Envelope:
+    def _envelope(self, source: int, destination: int, plane: int, dscp: int) -> Envelope:
         topology = self._fabric.topology
         of = topology.address4 if topology.families[0] == 4 else topology.address6
-        port = topology.uplinks[self._host(source).name][0].up_port
+        port = topology.uplinks[self._host(source).name][plane].up_port
         return Envelope(
             source_mac=mac_address(port),
             destination_mac=mac_address(port ^ 1),
-            source=str(of(self._host(source))),
-            destination=str(of(self._host(destination))),
+            source=str(of(self._host(source), plane)),
+            destination=str(of(self._host(destination), plane)),
             source_port=FIRST_SOURCE_PORT,
             dscp=dscp,
         )
@@ -143,7 +154,9 @@ class MessagePlanner:
             frame_bytes=self._workload.payload + _FRAME_OVERHEAD,
             source_port=self._ports,
             base_rtt_s=rtt,
-            line_rate_bps=fabric.topology.host_rate_bps,
+            line_rate_bps=fabric.topology.host_rate_bps
+            * (1 if nic.transport == "rc" else fabric.topology.planes),
+            planes=fabric.topology.planes,
             scale=fabric.topology.scale,
             window_packets=nic.window,
             timeout_s=nic.timeout or (20 if nic.transport == "rc" else 4) * rtt,
@@ -155,7 +168,10 @@ class MessagePlanner:
         )
 
     def _source_ports(self) -> NDArray[np.uint16]:
-        """Return (queue pairs, m): one port each, or each one's entropy values."""
+        """Return (queue pairs, m): one port each, or each one's entropy values.
+
+        Entropy values are spread evenly over the planes, and within a plane over its paths.
+        """
         space, nic = self.space, self._fabric.scheme.nic
         n = space.queue_pairs
         if nic.entropy == "qp":
@@ -165,19 +181,30 @@ class MessagePlanner:
         paths = max(topology.uplinks_per_leaf, 1)
         paths *= max(topology.super_spines // max(topology.spines, 1), 1)
         wanted = nic.entropy_values or max(2 * paths, LEAST_VALUES)
+        planes = topology.planes
+        of_plane = -(-wanted // planes) if nic.entropy_values else wanted
         draw = np.random.default_rng([self._fabric.seed, 2])
-        if nic.entropy == "even" and self._placement is not None:
+        return np.concatenate(
+            [self._values_of(plane, of_plane, draw) for plane in range(planes)], axis=1
+        )
+
+    def _values_of(self, plane: int, wanted: int, draw: np.random.Generator) -> NDArray[np.uint16]:
+        """Return (queue pairs, m) the entropy values of a plane."""
+        space, planes = self.space, self._fabric.topology.planes
+        if self._fabric.scheme.nic.entropy == "even" and self._placement is not None:
             packets = Packets(
                 self._fabric.topology.families[0],
-                0,
+                plane,
                 space.source,
                 space.destination,
-                np.zeros(n, np.uint16),
+                np.zeros(space.queue_pairs, np.uint16),
             )
-            return spread_evenly(self._placement, packets, wanted, draw)
+            ports = ALL_PORTS[plane_of(ALL_PORTS, planes) == plane]
+            return spread_evenly(self._placement, packets, wanted, draw, ports)
         # Steps of an odd number round a power of two: no value comes twice.
-        first, step = draw.integers(0, SOURCE_PORTS, (2, n, 1)) | [[[0]], [[1]]]
-        values = (first + step * np.arange(wanted)) % SOURCE_PORTS
+        span = 1 << ((SOURCE_PORTS // planes).bit_length() - 1)
+        first, step = draw.integers(0, span, (2, space.queue_pairs, 1)) | [[[0]], [[1]]]
+        values = (first + step * np.arange(wanted)) % span * planes + plane
         return (values + FIRST_SOURCE_PORT).astype(np.uint16)
 
     def _queue_pairs(self) -> QueuePairs:
@@ -190,7 +217,7 @@ class MessagePlanner:
             np.tile(np.arange(n), 2),
             np.concatenate([space.source, space.destination]),
             np.concatenate([space.destination, space.source]),
-            np.zeros(2 * n, np.int64),
+            plane_of(np.tile(ports, 2), self._fabric.topology.planes) * hashed,
             family,
             np.tile(ports, 2),
         )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
+from fabric_emu.model.queue_pair import plane_of
 from fabric_emu.nic.formats import FrameFormat
 from fabric_emu.nic.ring import MixedRing, Received
 from fabric_emu.nic.transport.packets import Kind
@@ -32,7 +33,7 @@ class MessagePlan:
 
     Attributes:
         cpu: processor it is pinned to; None leaves it free.
-        ports: (hosts of this worker) the NIC port of each.
+        ports: (hosts of this worker x planes) the NIC ports of each.
         hosts: (hosts of this worker,) their 0-based numbers in the fabric.
         total_hosts: hosts of the fabric.
         graph, space: all messages of the run, and their packets.
@@ -73,6 +74,7 @@ class MessageReport(Report):
         started_s, finished_s: (messages,) see ``Ledger``.
         counters: the transport's.
         failed: (queue pairs,) bool.
+        noticed_s: (losses,) see ``Transport``.
         turnaround: histogram of the time from a frame's arrival to the round that handled it.
     """
 
@@ -81,6 +83,7 @@ class MessageReport(Report):
     finished_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     counters: dict[str, int] = field(default_factory=dict)
     failed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+    noticed_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
 
 class Messenger:
@@ -105,6 +108,7 @@ class Messenger:
         self._receive = [open_receive_ring(port, stack, plan.receive_slots) for port in plan.ports]
         local = np.zeros(plan.total_hosts, bool)
         local[plan.hosts] = True
+        self._planes = len(plan.ports) // len(plan.hosts)
         self._place = np.full(plan.total_hosts, -1, np.int64)
         self._place[plan.hosts] = np.arange(len(plan.hosts))
         self._transport = plan.transport.make(plan.graph, plan.space, local)
@@ -150,8 +154,8 @@ class Messenger:
             bins = np.minimum(late.astype(np.int64), len(self.report.lag) - 1)
             self.report.lag[: int(bins.max()) + 1] += np.bincount(bins)
         room = np.zeros(plan.total_hosts, np.int64)
-        queued = [plan.queue_frames - ring.queued() for ring in self._transmit]
-        room[plan.hosts] = np.maximum(queued, 0)
+        queued = np.array([plan.queue_frames - ring.queued() for ring in self._transmit])
+        room[plan.hosts] = np.maximum(queued, 0).reshape(-1, self._planes).sum(axis=1)
         out = transport.transmit(now, room)
         if not len(out):
             return
@@ -159,6 +163,8 @@ class Messenger:
         forth = (out.kind == Kind.DATA) | (out.kind == Kind.PROBE)
         host = np.where(forth, space.source[out.queue_pair], space.destination[out.queue_pair])
         place = self._place[host]
+        if self._planes > 1:
+            place = place * self._planes + plane_of(out.entropy, self._planes)
         order = np.argsort(place, kind="stable")
         out, place, forth = out.take(order), place[order], forth[order]
         built = plan.frames.encode(out, time.time_ns())
@@ -184,6 +190,7 @@ class Messenger:
         report.counters = dict(self._transport.counters)
         report.counters["duplicates"] = ledger.duplicates
         report.failed = self._transport.failed
+        report.noticed_s = np.concatenate([np.empty(0), *self._transport.noticed_s])
         if self._received:
             whole = _joined(self._received)
             report.columns = self._plan.frames.columns(whole.headers, whole.lengths)

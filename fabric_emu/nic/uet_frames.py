@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scapy.packet import Packet, Raw
 
-from fabric_emu.model.queue_pair import QPN_BASE
+from fabric_emu.model.queue_pair import QPN_BASE, plane_of
 from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Places
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
@@ -91,7 +91,8 @@ class UetFrames:
     Args:
         space: all packets of the run.
         rows: (local queue pairs,) which of the run's queue pairs this worker touches.
-        ends: their addresses; the destination port is set here.
+        ends: their addresses, of each queue pair one for every plane; the destination port is set
+            here.
         payload_byte: what payloads are filled with, padding too.
 
     Raises:
@@ -112,6 +113,8 @@ class UetFrames:
         self._reader = UetReader(space)
         self._local = np.full(space.queue_pairs, -1, np.int64)
         self._local[rows] = np.arange(len(rows))
+        self._planes = len(ends) // len(rows)
+        rows = np.repeat(rows, self._planes)
         self._udp = IPV6.udp if ":" in ends[0].there.source else IPV4.udp
         self._fill = payload_byte[0]
         self.header_length = self._udp + SEND_TIME + TIMESTAMP_LENGTH
@@ -152,6 +155,8 @@ class UetFrames:
         for kind, start, end in batch.groups:
             some = Packets(batch.packets.rows[start:end])
             local = self._local[some.queue_pair]
+            if self._planes > 1:
+                local = local * self._planes + plane_of(some.entropy, self._planes)
             if kind == Kind.DATA:
                 self._encode_data(some, start, local, now_ns, batch)
             else:

@@ -67,7 +67,11 @@ def rotations(placement: Placement, pairs: QueuePairs, nic: Nic, seed: int) -> N
 
 
 def spread_evenly(
-    placement: Placement, packets: Packets, values: int, draw: np.random.Generator
+    placement: Placement,
+    packets: Packets,
+    values: int,
+    draw: np.random.Generator,
+    candidates: NDArray[np.uint16] = ALL_PORTS,
 ) -> NDArray[np.uint16]:
     """Return entropy values that use every path of each flow equally, in shuffled rotation.
 
@@ -79,6 +83,7 @@ def spread_evenly(
         packets: one row per flow; its source ports are not used.
         values: entropy values per flow; rounded up to a multiple of the number of paths.
         draw: of candidates and of the order.
+        candidates: source ports to choose from.
 
     Returns:
         (flows, m) uint16 source ports, m >= values.
@@ -86,7 +91,7 @@ def spread_evenly(
     Raises:
         ValueError: some path is reached by fewer candidates than its share.
     """
-    candidates = draw.permutation(ALL_PORTS)
+    candidates = draw.permutation(candidates)
     numbering = placement.numbering
     paths = numbering.leaf_uplinks * max(numbering.spine_uplinks, 1) * numbering.parallel**2
     ports = candidates[: max(2048, 16 * values, 16 * paths)]

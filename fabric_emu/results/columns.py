@@ -101,6 +101,17 @@ def columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
     if any("retransmitted" in row for row in rows):
         meaning = "packets sent again"
         found.append(_of("retransmitted", "\nresent", meaning, count, 3, "re-\nsent"))
+    if any(figure_of(row, "loss_noticed.count") for row in rows):
+        meaning = "from handing a packet to the NIC until its sender took it for lost: 99 %"
+        found.append(
+            _of(
+                "loss_noticed.p99",
+                "loss known\np99",
+                meaning,
+                lambda value: duration(value, ascii_only),
+                7,
+            )
+        )
     if any(figure_of(row, "packets.trimmed") for row in rows):
         meaning = "packets cut to their headers by a full queue"
         found.append(_of("packets.trimmed", "\ntrimmed", meaning, count, 4, "\ntrims"))

@@ -132,6 +132,46 @@ def test_mrc_leaves_a_dead_path_and_rc_does_not():
     assert rc["timeouts"] > 0
 
 
+def test_mrc_probes_a_path_and_takes_it_again_when_it_is_repaired():
+    # Long enough to learn of the loss and, a few round trips after the repair, of the answers.
+    outage = "faults=[{at: 50ms, for: 150ms, link: leaf1-spine2, action: blackhole}]"
+    summary = run("mrc", outage, "workload.size=1MB")
+    assert_done(summary)
+    transport = summary["transport"]
+    assert summary["packets"]["dropped"]["blackhole"] > 0
+    assert summary["probes"] >= transport["probe_ack"] > 0
+    noticed = summary["loss_noticed"]
+    assert noticed["count"] >= summary["retransmitted"] > 0
+    # Sooner would be before an acknowledgement of anything sent later can have come: the wire
+    # alone takes a data frame's serialisation on four links, and half of that is room enough.
+    assert noticed["max"] >= noticed["p99"] >= noticed["p50"] > 2 * 4096 * 8 / 20e6
+
+
+PLANES = ("topology.planes=2", "topology.spines=2", "workload.size=400KB")
+
+
+@pytest.mark.parametrize("scheme", ["ecmp-4qp", "mrc", "uec"])
+def test_messages_use_all_planes(scheme):
+    summary = run(scheme, *PLANES)
+    assert_done(summary)
+    first, second = plane_packets(summary)
+    assert min(first, second) > 0
+    if scheme == "mrc":  # the rotation takes turns
+        assert max(first, second) < 1.2 * min(first, second)
+
+
+@pytest.mark.parametrize("scheme", ["mrc", "uec"])
+def test_a_dead_plane_is_left(scheme):
+    """The link of one host into plane 2 dies in mid-run, without a word to anyone."""
+    dead = "faults=[{at: 60ms, link: h1-leaf1p2, action: blackhole}]"
+    summary = run(scheme, *PLANES, dead)
+    assert_done(summary)
+    assert summary["packets"]["dropped"]["blackhole"] > 0
+    # 98 packets each way of the host's, half of them over plane 2 if nothing were learnt.
+    first, second = plane_packets(summary)
+    assert second < first
+
+
 def test_every_frame_on_the_wire_is_whole():
     """Payload and ICRC of whole frames, captured at the receiving leaf."""
     scenario = parse_scenario(SCENARIO, "messages.yaml", ["workload.size=60001"])

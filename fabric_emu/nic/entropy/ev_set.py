@@ -178,9 +178,15 @@ class EvSet(PortTable):
         """Take back ``deny``."""
         self._restore(rows, index, EvState.DENIED)
 
-    def probes(self, now_s: float) -> tuple[Ints, Ints]:
-        """Return (n,) queue pairs and (n,) indexes of bad values to probe now."""
-        u = np.flatnonzero(self._probe_s <= now_s)
+    def probes(self, now_s: float, busy: Bools | None = None) -> tuple[Ints, Ints]:
+        """Return (n,) queue pairs and (n,) indexes of bad values to probe now.
+
+        Args:
+            now_s: the time.
+            busy: (queue pairs,) which may probe; the others do when they are. All when None.
+        """
+        due = self._probe_s <= now_s
+        u = np.flatnonzero(due if busy is None else due & busy)
         if not len(u):
             return u, u
         some = self._bad[u] > 0

@@ -43,6 +43,12 @@ class EntropyPolicy(Protocol):
     def on_loss(self, rows: Ints, index: Ints, now_s: float) -> None:
         """Take packets that were lost, or timed out."""
 
+    def probes(self, now_s: float, busy: Bools) -> tuple[Ints, Ints]:
+        """Return (n,) queue pairs and (n,) indexes to probe now, of ``busy`` queue pairs."""
+
+    def on_probe_answer(self, rows: Ints, index: Ints) -> None:
+        """Take values whose probes were answered."""
+
 
 class PortTable:
     """UDP source ports of the entropy values of each queue pair.
@@ -69,6 +75,14 @@ class PortTable:
         key = (np.arange(queue_pairs)[:, None] << 16 | self._ports).ravel()
         self._order = key.argsort(kind="stable")
         self._key = key[self._order]
+
+    def probes(self, now_s: float, busy: Bools) -> tuple[Ints, Ints]:
+        """Probe nothing: what keeps no values out of use has none to ask about."""
+        none = np.empty(0, np.int64)
+        return none, none
+
+    def on_probe_answer(self, rows: Ints, index: Ints) -> None:
+        """Learn nothing."""
 
     def port(self, rows: Ints, index: Ints) -> Ports:
         """Return (n,) UDP source ports."""

@@ -29,6 +29,10 @@ class Transport(ABC):
         next: (queue pairs,) the next new packet of each.
         failed: (queue pairs,) bool, given up after too many retries.
         counters: events by name, since the start.
+        noticed_s: per batch, (n,) how long after a packet was handed to the NIC its sender took it
+            for lost, because it was told or ran out of patience; the packet that a NAK or a
+            timeout names, not those sent again with it. The drop itself lies within that time by
+            what the packet had come of its way.
     """
 
     def __init__(self, graph: MessageGraph, space: PacketSpace, local: NDArray[np.bool_]) -> None:
@@ -38,6 +42,7 @@ class Transport(ABC):
         self.next = np.zeros(space.queue_pairs, np.int64)
         self.failed = np.zeros(space.queue_pairs, bool)
         self.counters: Counter[str] = Counter()
+        self.noticed_s: list[NDArray[np.float64]] = []
         self._answers: list[Packets] = []
         self._turn = 0
 

@@ -69,6 +69,7 @@ class Rc(Transport):
         self._highest = np.zeros(n, np.int64)
         self._progress_s = np.zeros(n)
         self._retries = np.zeros(n, np.int64)
+        self._sent_s = np.zeros(space.packets)
         # Responder.
         self.expected = np.zeros(n, np.int64)
         self._gap = np.zeros(n, bool)
@@ -96,7 +97,9 @@ class Rc(Transport):
         self._progress_s[idle] = now_s
         self.next += sent
         np.maximum(self._highest, self.next, out=self._highest)
-        size = self.space.size_bytes[self.space.flat(pair, psn)]
+        flat = self.space.flat(pair, psn)
+        self._sent_s[flat] = now_s
+        size = self.space.size_bytes[flat]
         if self._pacer and self._dcqcn and len(pair):
             self._pacer.spend(pair, size)
             self._dcqcn.on_sent(pair, size)
@@ -121,6 +124,7 @@ class Rc(Transport):
         # Go back; a NAK older than what is acknowledged since says nothing any more.
         pair = packets.queue_pair
         fresh = packets.psn >= self.unacknowledged[pair]
+        self._note_loss(pair[fresh], packets.psn[fresh], now_s)
         np.minimum.at(self.next, pair[fresh], packets.psn[fresh])
         self._progress_s[pair[fresh]] = now_s
 
@@ -135,10 +139,14 @@ class Rc(Transport):
         if not late.any():
             return
         self.counters["timeouts"] += int(late.sum())
+        self._note_loss(np.flatnonzero(late), self.unacknowledged[late], now_s)
         self._retries[late] += 1
         self.failed |= late & (self._retries > self._settings.retries)
         self.next[late] = self.unacknowledged[late]
         self._progress_s[late] = now_s
+
+    def _note_loss(self, pair: Ints, psn: Ints, now_s: float) -> None:
+        self.noticed_s.append(now_s - self._sent_s[self.space.flat(pair, psn)])
 
     # Responder.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
+from fabric_emu.model.queue_pair import plane_of
 from fabric_emu.nic.congestion import (
     CnpGate,
     CreditAccount,
@@ -48,12 +49,13 @@ class TransportRecipe:
             entropy values of each sprayed one.
         frame_bytes: of a full data frame.
         base_rtt_s: round trip in an empty fabric, the workers' turnaround included.
-        line_rate_bps: of a host.
+        line_rate_bps: of what a queue pair may use of a host: one plane's (rc), or all planes'.
         scale: how many times slower than the real thing.
         window_packets, timeout_s, retries, ack_every: see the scheme's NIC.
         dcqcn: whether RC reacts to ECN.
         trimming: whether switches trim.
         seed: of entropy rotations.
+        planes: that entropy values lead to; see ``plane_of``.
     """
 
     kind: Literal["rc", "mrc", "uet"]
@@ -71,6 +73,7 @@ class TransportRecipe:
     dcqcn: bool
     trimming: bool
     seed: int
+    planes: int = 1
 
     def make(self, graph: MessageGraph, space: PacketSpace, local: NDArray[np.bool_]) -> Transport:
         """Return the transport of a worker's hosts."""
@@ -92,7 +95,10 @@ class TransportRecipe:
             return Oblivious(queue_pairs, None, self.seed)
         floor = max(1, self.source_port.shape[1] // EV_FLOOR_SHARE)
         probing = 4 * self.base_rtt_s
-        return EvSet(queue_pairs, self.source_port, self.seed, floor, probe_interval_s=probing)
+        plane = plane_of(self.source_port, self.planes)
+        return EvSet(
+            queue_pairs, self.source_port, self.seed, floor, plane, probe_interval_s=probing
+        )
 
     def _credited(
         self,

@@ -232,6 +232,7 @@ class Selective(Transport):
         flat = np.unique(flat)
         flat = flat[self._state[flat] == _State.FLYING]
         self._land(flat)
+        self.noticed_s.append(now_s - self._sent_s[flat])
         self._state[flat] = _State.LOST
         self._lost = np.concatenate([self._lost, flat])
         pair = self.space.part_queue_pair[self.space.part_of[flat]]
@@ -247,6 +248,7 @@ class Selective(Transport):
         self._lose(flat, now_s)
 
     def _on_time(self, now_s: float) -> None:
+        self._probes(now_s)
         self._flight = self._flight[self._state[self._flight] == _State.FLYING]
         flat = self._flight
         pair = self.space.part_queue_pair[self.space.part_of[flat]]
@@ -269,7 +271,28 @@ class Selective(Transport):
         self.counters["credits"] += len(packets)
         self._congestion.on_credit(packets.queue_pair, packets.value, now_s)
 
+    def _probes(self, now_s: float) -> None:
+        """Ask whether entropy values out of use lead anywhere again."""
+        pair, value = self._entropy.probes(now_s, self.sends & ~self.failed & self._busy())
+        if len(pair):
+            self.counters["probe"] += len(pair)
+            port = self._entropy.port(pair, value)
+            self._answer(Packets.of(Kind.PROBE, pair, entropy=port, echo=port))
+
+    def _busy(self) -> NDArray[np.bool_]:
+        """Return (queue pairs,) which have anything to send or to wait for."""
+        busy: NDArray[np.bool_] = self._cumulative < self.ledger.limit
+        return busy
+
+    def _on_probe_answer(self, packets: Packets, now_s: float) -> None:
+        self.counters["probe_ack"] += len(packets)
+        pair = packets.queue_pair
+        self._entropy.on_probe_answer(pair, self._entropy.index_of(pair, packets.echo))
+
     # Receiver.
+
+    def _on_probe(self, packets: Packets, now_s: float) -> None:
+        self._answer(self._reply(Kind.PROBE_ACK, packets))
 
     def _on_data(self, packets: Packets, now_s: float) -> None:
         self._note_arrivals(packets, now_s)

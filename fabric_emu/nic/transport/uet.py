@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
+from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT
 from fabric_emu.nic.congestion import CreditScheduler
 from fabric_emu.nic.entropy import EntropyPolicy
 from fabric_emu.nic.transport.base import Ints
@@ -36,6 +37,7 @@ class Credited(Selective):
     ) -> None:
         super().__init__(graph, space, local, settings, entropy, congestion)
         self._scheduler = scheduler
+        self._heard = np.full(space.queue_pairs, FIRST_SOURCE_PORT, np.uint16)
 
     def transmit(self, now_s: float, room: Ints) -> Packets:
         """Return what to send now, credit first."""
@@ -43,12 +45,12 @@ class Credited(Selective):
         if len(rows):
             self.counters["credits_sent"] += len(rows)
             granted = self._scheduler.granted[rows]
-            self._answer(
-                Packets.of(Kind.CREDIT, rows, value=granted, entropy=self._entropy_of_credit(rows))
-            )
+            self._answer(Packets.of(Kind.CREDIT, rows, value=granted, entropy=self._heard[rows]))
         return super().transmit(now_s, room)
 
     def _note_arrivals(self, packets: Packets, now_s: float) -> None:
+        # Credit takes the way back of what came last, which is known to have been open.
+        self._heard[packets.queue_pair] = packets.entropy
         scheduler = self._scheduler
         asked = packets.value > 0
         if asked.any():
@@ -60,6 +62,3 @@ class Credited(Selective):
             # What was trimmed will be sent again, and that takes credit too.
             rows, times = np.unique(packets.queue_pair[packets.trimmed], return_counts=True)
             scheduler.demand(rows, scheduler.wanted[rows] + times)
-
-    def _entropy_of_credit(self, rows: Ints) -> NDArray[np.uint16]:
-        return self._entropy.port(rows, np.zeros(len(rows), np.int64))
