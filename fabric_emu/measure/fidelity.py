@@ -238,8 +238,10 @@ def _order(record: Record) -> Check:
         order = np.lexsort((sequence, arrivals.send_ns[data]))
         sequence = np.empty(len(order), np.int64)
         sequence[order] = np.arange(len(order))
-    # With parallel links a stamp stands for several paths, unless every queue pair keeps to one.
-    comparable = record.topology.links_per_pair == 1 or record.one_path
+    # With parallel links, or messages over several planes, a stamp stands for several paths,
+    # unless every queue pair keeps to one.
+    spread = record.topology.planes > 1 and record.closed_loop
+    comparable = record.one_path or (record.topology.links_per_pair == 1 and not spread)
     inversions = count_inversions(group, sequence) if comparable else 0
     return Check(
         "order on one path",

@@ -191,6 +191,11 @@ int port_egress(struct __sk_buff *skb)
 			skb->mark = TRIMMED_MARK;
 			return bpf_redirect(ifindex, 0);
 		}
+		/* A packet socket's ring sends again what it is told was not sent: a drop that
+		 * the sender must not know of looks like success (tpacket_snd, af_packet.c).
+		 */
+		if (reason == BLACKHOLE || reason == FAULT_LOSS)
+			return TC_ACT_STOLEN;
 		if (reason != ADMITTED)
 			return TC_ACT_SHOT;
 	}
