@@ -17,7 +17,7 @@ from fabric_emu.switch.ports import PORT_DTYPE, DropReason, PortConstants, PortT
 
 pytestmark = pytest.mark.root
 
-TC_ACT_OK, TC_ACT_SHOT = 0, 2
+TC_ACT_OK, TC_ACT_SHOT, TC_ACT_STOLEN = 0, 2, 4
 PORT = 2
 CONSTANTS = PortConstants(
     ifindex_base=(1 - PORT) % 2**32,  # test runs come from interface 1, the loopback device
@@ -111,7 +111,7 @@ def test_a_fault_takes_every_packet(
     table.configs[PORT][setting] = value
     for frame in (ROCE4, TCP4):
         run = table.bpf.test_run("port_egress", frame)
-        assert (run.verdict, run.frame) == (TC_ACT_SHOT, frame)
+        assert (run.verdict, run.frame) == (TC_ACT_STOLEN, frame)
 
     port = table.ports[PORT]
     assert port["dropped_packets"][reason] == port["dropped_packets"].sum() == 2

@@ -190,9 +190,16 @@ def test_the_queue_empties_as_packets_arrive(link: Link) -> None:
 def test_a_drop_is_an_error_to_the_sender(link: Link) -> None:
     # TC_ACT_SHOT at egress is NET_XMIT_DROP (sch_handle_egress in net/core/dev.c): whoever sends
     # from a packet socket must expect ENOBUFS of a port that drops.
-    link.table.configs[SENDER]["blackhole"] = 1
+    link.table.configs[SENDER]["drop_at_bytes"] = 1
     with pytest.raises(OSError, match="No buffer space"):
         link.send(roce(100))
+    assert link.table.ports[SENDER]["dropped_packets"][DropReason.QUEUE_LIMIT] == 1
+
+
+def test_the_sender_does_not_know_of_a_blackhole(link: Link) -> None:
+    # A ring that was told would send the same frame again, and count it dropped twice.
+    link.table.configs[SENDER]["blackhole"] = 1
+    link.send(roce(100))
     assert link.table.ports[SENDER]["dropped_packets"][DropReason.BLACKHOLE] == 1
 
 
