@@ -147,6 +147,10 @@ class MessagePlanner:
     def _recipe(self) -> TransportRecipe:
         fabric, nic = self._fabric, self._fabric.scheme.nic
         rtt = base_rtt_s(fabric.topology, self._workload.payload + _FRAME_OVERHEAD) + TURNAROUND_S
+        trimming = nic.trimmable and fabric.scheme.switch.trimming is not None
+        # Where full queues trim, a timeout means a broken path: it outlasts four of them, of at
+        # most 1.5 base round trips each. Elsewhere packets are lost in full queues as well.
+        trips = 20 if nic.transport == "rc" else 8 if trimming else 4
         return TransportRecipe(
             kind=nic.transport,
             entropy=nic.entropy,
@@ -159,11 +163,11 @@ class MessagePlanner:
             planes=fabric.topology.planes,
             scale=fabric.topology.scale,
             window_packets=nic.window,
-            timeout_s=nic.timeout or (20 if nic.transport == "rc" else 4) * rtt,
+            timeout_s=nic.timeout or trips * rtt,
             retries=nic.retries,
             ack_every=nic.ack_every,
             dcqcn=nic.transport == "rc" and fabric.scheme.switch.ecn is not None,
-            trimming=nic.trimmable and fabric.scheme.switch.trimming is not None,
+            trimming=trimming,
             seed=fabric.seed,
         )
 

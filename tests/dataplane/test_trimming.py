@@ -27,7 +27,7 @@ from fabric_emu.wire.rocev2 import RETH
 
 pytestmark = pytest.mark.root
 
-TC_ACT_OK, TC_ACT_SHOT, TC_ACT_REDIRECT = 0, 2, 7
+TC_ACT_OK, TC_ACT_SHOT, TC_ACT_STOLEN, TC_ACT_REDIRECT = 0, 2, 4, 7
 PORT = 0
 TRIMMABLE, ALSO_TRIMMABLE, TRIMMED, CONTROL = 10, 12, 46, 48
 CONSTANTS = PortConstants(
@@ -264,7 +264,7 @@ def test_faults_come_first_and_once(
 ) -> None:
     run = table.bpf.test_run("port_egress", roce())
     table.configs[setting] = value
-    assert table.bpf.test_run("port_egress", roce()).verdict == TC_ACT_SHOT
+    assert table.bpf.test_run("port_egress", roce()).verdict == TC_ACT_STOLEN
     # The one that was trimmed has passed the fault before it was.
     assert table.bpf.test_run("port_egress", run.frame, mark=run.mark).verdict == TC_ACT_OK
     assert ports["dropped_packets"][PORT].sum() == 1

@@ -30,8 +30,8 @@ from fabric_emu.nic.transport.windows import CreditControl, WindowControl
 PULL_PACKETS = 4
 """Credit of one grant."""
 
-REPS_FREEZE_S = 0.010
-"""How long REPS stays frozen on a real fabric; scaled."""
+REPS_FREEZE_TRIPS = 1000
+"""Base round trips that REPS stays frozen: 10 ms in uet-htsim, where a trip takes 10 us or so."""
 
 EV_FLOOR_SHARE = 4
 """One in so many entropy values of a queue pair stays in use whatever is learnt of them."""
@@ -89,7 +89,7 @@ class TransportRecipe:
 
     def _entropy(self, queue_pairs: int) -> EntropyPolicy:
         if self.entropy == "reps":
-            freeze = REPS_FREEZE_S * self.scale if self.trimming else None
+            freeze = REPS_FREEZE_TRIPS * self.base_rtt_s if self.trimming else None
             return Reps(queue_pairs, None, self.seed, freeze_s=freeze)
         if self.entropy == "oblivious":
             return Oblivious(queue_pairs, None, self.seed)
