@@ -17,8 +17,12 @@ from fabric_emu.model.scenario import LIVE_NODES
 pytestmark = pytest.mark.root
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
-# Of no part of their own in a run this short: they are run in full form by other tests.
-ELSEWHERE = {"dlb-flowlets", "dlb-greedy", "glb", "holbrook", "switch-spray", "switch-spray-rc"}
+# Run, shorter than in full, by tests of their own; or alike but for a number.
+ELSEWHERE = {
+    *("dlb-flowlets", "dlb-greedy", "glb", "holbrook", "switch-spray", "switch-spray-rc"),
+    *("small-packets-1k-ipv4", "small-packets-1k-ipv6", "small-packets-256-ipv6"),
+    "small-packets-4k-ipv4",
+}
 MOMENT = {True: ["workload.size=16KB", "workload.duration=1s"], False: ["workload.duration=100ms"]}
 
 
