@@ -60,7 +60,8 @@ class Nic(Description):
     ack_every: int = Field(1, ge=1, le=64, description="packets per acknowledgement")
     window: int = Field(32, ge=1, le=4096, description="rc: unacknowledged packets, at most")
     timeout: Duration | None = Field(
-        None, description="retransmission timeout; left out: 20 base round trips (rc), 8 (trimming), else 4"
+        None,
+        description="retransmission timeout; 20 base round trips (rc), 8 (with trimming), else 4",
     )
     retries: int = Field(
         7, ge=0, le=100, description="timeouts in a row after which a queue pair fails"

@@ -30,7 +30,7 @@ from fabric_emu.switch.policies import SwitchPlan
 from fabric_emu.switch.ports import DropReason, PortConstants, PortTable
 from fabric_emu.switch.switches import ADVERT_DTYPE, ADVERT_LEAVES, SwitchSizes
 
-TC_ACT_OK, TC_ACT_SHOT = 0, 2
+TC_ACT_OK, TC_ACT_SHOT, TC_ACT_STOLEN = 0, 2, 4
 PORT = 2
 LEAVES = ADVERT_LEAVES + 6
 CONSTANTS = PortConstants(
@@ -152,11 +152,16 @@ class TestHearing:
         assert (port["advert_packets"], port["advert_bytes"]) == (1, len(frame))
         assert port["enqueued_bytes"] == port["control_enqueued_bytes"] == len(frame)
 
-    @pytest.mark.parametrize("setting", ["blackhole", "control_limit_bytes"])
-    def test_a_lost_advert_is_no_hosts_packet(self, table: PortTable, setting: str) -> None:
+    @pytest.mark.parametrize(
+        ("setting", "verdict"),
+        [("blackhole", TC_ACT_STOLEN), ("control_limit_bytes", TC_ACT_SHOT)],
+    )
+    def test_a_lost_advert_is_no_hosts_packet(
+        self, table: PortTable, setting: str, verdict: int
+    ) -> None:
         table.configs[setting] = 1
         (frame, _) = advert_frames(envelope(NETWORKS[4]), QUALITIES)
-        assert table.bpf.test_run("port_egress", frame).verdict == TC_ACT_SHOT
+        assert table.bpf.test_run("port_egress", frame).verdict == verdict
         dropped = table.ports["dropped_packets"][PORT]
         assert dropped[DropReason.ADVERT_LOST] == dropped.sum() == 1
 
