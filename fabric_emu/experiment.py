@@ -97,6 +97,7 @@ def run_scheme(
         seed=seed,
         hash_seeds=scenario.hash_seeds_of(scheme),
         queue_pairs=job.queue_pairs,
+        control_plane=scenario.control_plane_of(scheme),
         frame_bytes=data_frame_bytes(scenario.topology, scenario.workload.payload),
     ) as fabric:
         support = prediction_support()
@@ -155,6 +156,10 @@ def run_scheme(
     result.summary.update(_downlinks(scenario, result, record.window_s))
     result.summary.update(job.figures())
     result.summary.update(noted)
+    result.summary["control_plane"] = {
+        "kind": fabric.control_plane.kind,
+        "ready": fabric.ready_s,
+    }
     policy = scheme.switch.policy.kind
     result.summary["switch"] = summarise_switches(policy, counters, snapshot.ports)
     if adverts:

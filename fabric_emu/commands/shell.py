@@ -42,7 +42,13 @@ def shell(scenario: str, scheme: str | None, overrides: tuple[str, ...]) -> None
     # Mininet's CLI goes on after a KeyboardInterrupt; a closed terminal must end it.
     with (
         stops_as(SystemExit(INTERRUPTED)),
-        Fabric(topology, first, seed=described.seed, hash_seeds=hash_seeds) as fabric,
+        Fabric(
+            topology,
+            first,
+            seed=described.seed,
+            hash_seeds=hash_seeds,
+            control_plane=described.control_plane_of(first),
+        ) as fabric,
     ):
         leaf = topology.switches[0].name
         near, far = topology.hosts[0].name, topology.hosts[-1].name
@@ -50,4 +56,6 @@ def shell(scenario: str, scheme: str | None, overrides: tuple[str, ...]) -> None
         click.echo(
             f"From another terminal: sudo ip netns exec {fabric.namespace(leaf)} tc -s qdisc"
         )
+        if fabric.routers:
+            click.echo(f'BGP is ready. Try: {leaf} vtysh -c "show bgp summary"')
         CLI(fabric.net)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fabric_emu.errors import ScenarioError
+from fabric_emu.model.control_plane import Bgp, ControlPlane, ControlPlaneField, Static
 from fabric_emu.model.expectation import BoundField
 from fabric_emu.model.fault import Fault
 from fabric_emu.model.fields import Description
@@ -60,6 +61,9 @@ class Scenario(Description):
         description="same: one hash seed everywhere, which shows polarisation; a scheme's switch "
         "may say otherwise",
     )
+    control_plane: ControlPlaneField = Field(
+        Static(), description="static, or bgp; a scheme's switch may say otherwise"
+    )
     faults: tuple[Fault, ...] = Field((), description="what goes wrong with links, and when")
     expect: dict[str, dict[str, BoundField]] = Field(
         {}, description="bounds by scheme and figure: expect.ecmp.efficiency: '< 0.99'"
@@ -80,6 +84,10 @@ class Scenario(Description):
         """Return which hash seeds the switches get under a scheme."""
         return scheme.switch.hash_seeds or self.hash_seeds
 
+    def control_plane_of(self, scheme: Scheme) -> ControlPlane:
+        """Return which control plane the switches have under a scheme."""
+        return scheme.switch.control_plane or self.control_plane
+
     def check(self) -> None:
         """Check what only topology and workload together can tell.
 
@@ -87,6 +95,11 @@ class Scenario(Description):
             ScenarioError: the workload does not fit the topology.
         """
         self.workload.check(self.topology)
+        planes = [self.control_plane, *(self.control_plane_of(one) for one in self.schemes)]
+        if self.topology.tiers == 1 and any(isinstance(one, Bgp) for one in planes):
+            raise ScenarioError(
+                "control_plane", "bgp", "static with tiers: 1, which has one switch"
+            )
         for i, fault in enumerate(self.faults):
             fault.find(self.topology, f"faults[{i}]")
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from fabric_emu.errors import ScenarioError
+from fabric_emu.model.control_plane import ControlPlaneField
 from fabric_emu.model.fields import Description, Duration, Size
 from fabric_emu.model.policies import Dlb, Ecmp, Glb, Policy, SwitchSpray
 from fabric_emu.model.queueing import (
@@ -97,6 +98,9 @@ class Switch(Description):
     hash_fields: int = Field(0x37, ge=1, le=0x3F, description="fib_multipath_hash_fields, policy 3")
     hash_seeds: Literal["per-switch", "same"] | None = Field(
         None, description="overrides the scenario's hash_seeds"
+    )
+    control_plane: ControlPlaneField | None = Field(
+        None, description="overrides the scenario's control_plane"
     )
     drop_at: Size | None = Field(
         None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from types import TracebackType
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from fabric_emu import interrupts
 from fabric_emu.errors import CommandFailed, FabricError, RunFailed, ScenarioError
+from fabric_emu.model.control_plane import Bgp, ControlPlane, Static
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Link, Node, Role, Topology, hash_seed, mac_address
 from fabric_emu.net import links, namespaces, shaping
+from fabric_emu.net.bgp import Routers
 from fabric_emu.net.faults import LiveLink
-from fabric_emu.net.netlink import NetlinkSocket
+from fabric_emu.net.netlink import CREATE, NetlinkSocket
 from fabric_emu.net.registry import IFINDEX_BLOCK, Lease
 from fabric_emu.net.routing import Routing
 from fabric_emu.switch.adverts import AdvertSender, advert_plan
@@ -45,11 +48,14 @@ class Fabric:
         shaped: False leaves the shapers out: links carry what the processors can.
         frame_bytes: largest frame that the hosts will send, which thresholds left out follow from;
             one that fills the MTU when left out.
+        control_plane: as the scheme says when left out, else static.
 
     Attributes:
         ports: the port table, live.
         plan: what the switches do, in numbers.
         adverts: who sends the adverts of global load balancing; None under other policies.
+        routers: FRR's daemons, under BGP.
+        ready_s: how long BGP took from the start of its daemons to all routes.
         namespace_fds: file descriptor of each node's namespace.
         hash_seeds_set: whether this kernel took the hash seeds.
 
@@ -67,10 +73,14 @@ class Fabric:
         queue_pairs: int = 1024,
         shaped: bool = True,
         frame_bytes: int | None = None,
+        control_plane: ControlPlane | None = None,
     ) -> None:
         self.topology = topology
         self.scheme = scheme or Scheme.named("ecmp")
         self.seed = seed
+        self.control_plane = control_plane or self.scheme.switch.control_plane or Static()
+        self.routers: Routers | None = None
+        self.ready_s: float | None = None
         self.hash_seeds = hash_seeds or self.scheme.switch.hash_seeds or "per-switch"
         self.queue_pairs = queue_pairs
         self.shaped = shaped
@@ -162,17 +172,34 @@ class Fabric:
             self._make_namespaces(sockets, building, check)
             self._make_links(sockets, base)
             check()
-            routing = Routing(topology, base, sockets.__getitem__)
+            routing = self.routing(sockets.__getitem__)
             for node in topology.nodes.values():
                 routing.addresses(node)
             for link in topology.links:
                 routing.neighbours(link)
+                routing.link_locals(link)
             for node in topology.nodes.values():
                 routing.routes(node)
                 sockets[node.name].flush()
                 check()
+        if isinstance(self.control_plane, Bgp):
+            self._start_bgp(self.control_plane)
+            check()
         if self.plan.balancing.glb_interval_s:
             self._send_adverts()
+
+    def routing(self, socket_of: Callable[[str], NetlinkSocket], flags: int = CREATE) -> Routing:
+        """Return what queues addresses, neighbours and routes of this fabric."""
+        bgp = isinstance(self.control_plane, Bgp)
+        return Routing(self.topology, self.lease.ifindex_base, socket_of, flags, bgp=bgp)
+
+    def _start_bgp(self, bgp: Bgp) -> None:
+        self.routers = Routers(self, bgp)
+        self._stack.callback(self.routers.close)
+        started = time.monotonic()
+        self.routers.start()
+        self.routers.wait_ready()
+        self.ready_s = time.monotonic() - started
 
     def _send_adverts(self) -> None:
         plan = advert_plan(self.plan, self.ports, self.namespace)
@@ -209,7 +236,8 @@ class Fabric:
             "net/ipv4/conf/default/rp_filter": 0,
             "net/ipv4/ip_forward": int(forwards),
         }
-        if 6 in self.topology.families:
+        bgp = forwards and isinstance(self.control_plane, Bgp)
+        if 6 in self.topology.families or bgp:  # BGP's sessions are IPv6 whatever they carry
             settings |= {
                 # Without link-local addresses nothing is sent that was not asked for.
                 "net/ipv6/conf/default/addr_gen_mode": 1,
@@ -357,6 +385,7 @@ class Fabric:
                 node.name,
                 namespace=self.namespace(node.name),
                 started=self.lease.add_process,
+                vtysh=self.routers.vtysh(node) if self.routers and add == net.addSwitch else (),
                 ip=None,
                 inNamespace=True,
             )

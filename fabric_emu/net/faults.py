@@ -17,7 +17,6 @@ from fabric_emu.model.fault import Fault
 from fabric_emu.model.topology import Link, Node
 from fabric_emu.net import links, namespaces, shaping
 from fabric_emu.net.netlink import REPLACE, NetlinkSocket
-from fabric_emu.net.routing import Routing
 from fabric_emu.units import parse_duration, parse_rate
 
 if TYPE_CHECKING:
@@ -157,8 +156,9 @@ class LiveLink:
             if up:
                 self._await_operational(sockets)
                 # With a link the kernel forgets its neighbours, nexthops and the routes over them.
-                routing = Routing(fabric.topology, base, sockets.__getitem__, REPLACE)
+                routing = fabric.routing(sockets.__getitem__, REPLACE)
                 routing.neighbours(link)
+                routing.link_locals(link)
                 for node, _ in ends:
                     routing.routes(node)
                     sockets[node.name].flush()

@@ -21,7 +21,7 @@ NLM_F_REQUEST, NLM_F_ACK = 0x1, 0x4
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 CREATE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL
 REPLACE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
-_NLMSG_ERROR = 2
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLA_TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
 _BATCH_BYTES = 64 * 1024
@@ -155,6 +155,31 @@ class NetlinkSocket:
                     f"{self._owner}: {os.strerror(error)} ({errno.errorcode.get(error, error)})"
                 )
         return answers
+
+    def dump(self, request: bytes) -> list[bytes]:
+        """Send a request for a dump and return its messages.
+
+        Raises:
+            CommandFailed: the kernel refused it.
+        """
+        self._sequence += 1
+        length, kind, flags, _, _ = _HEADER.unpack_from(request)
+        head = _HEADER.pack(length, kind, flags, self._sequence, 0)
+        self._socket.send(head + request[_HEADER.size :])
+        found: list[bytes] = []
+        while True:
+            data = self._socket.recv(1 << 18)
+            for _, error in _answers(data):
+                raise CommandFailed(
+                    f"{self._owner}: {os.strerror(error)} ({errno.errorcode.get(error, error)})"
+                )
+            offset = 0
+            while offset + _HEADER.size <= len(data):
+                length, kind, _, _, _ = _HEADER.unpack_from(data, offset)
+                if kind == _NLMSG_DONE:
+                    return found
+                found.append(data[offset : offset + length])
+                offset += (length + 3) & ~3
 
     def close(self) -> None:
         """Close the socket; what is queued is forgotten."""

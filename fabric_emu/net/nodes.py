@@ -6,7 +6,8 @@ the slow ways of building one (a shell per node, a command per address) are left
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from subprocess import Popen
 from typing import Any
 
@@ -25,10 +26,12 @@ class FabricNode(Node):  # type: ignore[misc]
         name: str,
         namespace: str = "",
         started: Callable[[int], None] = lambda pid: None,
+        vtysh: Sequence[str] = (),
         **params: Any,
     ) -> None:
         self._namespace = NETNS_DIR / namespace
         self._started = started
+        self._vtysh = vtysh
         self._wanted = False
         super().__init__(name, **params)
 
@@ -71,6 +74,8 @@ class FabricNode(Node):  # type: ignore[misc]
         if not self.shell and not self._wanted:
             self._wanted = True
             self.startShell()
+            if self._vtysh:  # a plain `vtysh` is this switch's own
+                super().cmd(f'vtysh() {{ command {shlex.join(self._vtysh)} "$@"; }}')
 
     def terminate(self) -> None:
         """End the shell if there is one."""

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,17 @@ class Lease:
         # A reader must never see half a lease: extend first, then cut.
         os.pwrite(self._fd, content.ljust(os.fstat(self._fd).st_size), 0)
 
+    @property
+    def folder(self) -> Path:
+        """Where the run's processes keep their sockets and files; see ``make_folder``."""
+        return self.path.with_suffix(".d")
+
+    def make_folder(self) -> Path:
+        """Make the run's own folder, which goes with the lease."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o755)
+        return self.folder
+
     def add_process(self, pid: int) -> None:
         """Name a child, so that ``clean`` ends it should this run die."""
         started = start_time(pid)
@@ -109,6 +121,7 @@ class Lease:
 
     def release(self) -> None:
         """Give the lease back; everything it names is gone."""
+        shutil.rmtree(self.folder, ignore_errors=True)
         self.path.unlink(missing_ok=True)
         os.close(self._fd)
 
@@ -180,5 +193,6 @@ def _free(path: Path, content: bytes) -> Freed:
         if (namespaces.NETNS_DIR / name).exists():
             namespaces.remove(name)
             removed.append(name)
+    shutil.rmtree(path.with_suffix(".d"), ignore_errors=True)
     path.unlink(missing_ok=True)
     return Freed(path.name, tuple(removed), tuple(ended))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
 from pyroute2.netlink.rtnl import RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE
@@ -35,6 +35,19 @@ _FAMILY_STEP, _FIRST_GROUP = 10_000_000, 1_000_000
 Family = Literal[4, 6]
 
 
+def link_local(port: int) -> str:
+    """Return the IPv6 link-local address of a port: the EUI-64 of its MAC address.
+
+    zebra reads the MAC address for IPv4 out of it, and orders equal next hops by it: it rises with
+    the port, so ECMP groups have the topology's order.
+
+    Source: RFC 4291, appendix A; FRR, zebra/interface.c, if_nbr_ipv6ll_to_ipv4ll_neigh_update.
+    """
+    mac = bytes.fromhex(mac_address(port).replace(":", ""))
+    identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
+    return str(IPv6Address(b"\xfe\x80" + bytes(6) + identifier))
+
+
 class Routing:
     """Queues what one node needs to forward: addresses, neighbours, routes.
 
@@ -43,6 +56,7 @@ class Routing:
         base: interface index of port 0.
         socket_of: the netlink socket of a node, by name.
         flags: ``CREATE``, or ``REPLACE`` where some of it may still be there.
+        bgp: whether routes between switches are left to BGP, which needs link-local addresses.
     """
 
     def __init__(
@@ -51,8 +65,11 @@ class Routing:
         base: int,
         socket_of: Callable[[str], NetlinkSocket],
         flags: int = CREATE,
+        *,
+        bgp: bool = False,
     ) -> None:
         self._flags = flags
+        self._bgp = bgp
         self._topology = topology
         self._base = base
         self._socket_of = socket_of
@@ -102,6 +119,36 @@ class Routing:
                 )
                 self._socket_of(here.name).queue(request, f"neighbour {address}")
 
+    def link_locals(self, link: Link) -> None:
+        """Queue the link-local addresses of a link between switches, which BGP talks over."""
+        if not self._bgp or link.lower.role is Role.HOST:
+            return
+        for here, port in ((link.lower, link.up_port), (link.upper, link.down_port)):
+            sock, index = self._socket_of(here.name), self._base + port
+            own, peer = link_local(port), link_local(port ^ 1)
+            address = encode(
+                ifaddrmsg,
+                RTM_NEWADDR,
+                self._flags,
+                [("IFA_LOCAL", own), ("IFA_ADDRESS", own)],
+                family=socket.AF_INET6,
+                prefixlen=64,
+                index=index,
+                scope=_SCOPE_LINK,
+                flags=_IFA_F_NODAD,
+            )
+            sock.queue(address, f"address {own}")
+            neighbour = encode(
+                ndmsg,
+                RTM_NEWNEIGH,
+                self._flags,
+                [("NDA_DST", peer), ("NDA_LLADDR", mac_address(port ^ 1))],
+                family=socket.AF_INET6,
+                ifindex=index,
+                state=_NUD_PERMANENT,
+            )
+            sock.queue(neighbour, f"neighbour {peer}")
+
     def routes(self, node: Node) -> None:
         """Queue a node's routes: a host's towards each plane, a switch's towards every leaf."""
         for family in self._topology.families:
@@ -131,7 +178,7 @@ class Routing:
         for link in topology.downlinks[switch.name]:
             if link.lower.role is Role.HOST:
                 self._host_on_link(sock, family, link)
-        for number in range(1, topology.total_leaves + 1):
+        for number in () if self._bgp else range(1, topology.total_leaves + 1):
             leaf = topology.switch(Role.LEAF, number, switch.plane)
             hops = []
             for link in topology.next_hops(switch, leaf):

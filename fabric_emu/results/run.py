@@ -9,6 +9,7 @@ A run's folder, format 1, SI units throughout (seconds, bytes, bit/s, ratios)::
     series-SCHEME.npz    counters of every port over time: ``measure.series``
     reordering-SCHEME.npz  shares of packets by displacement: ``measure.reorder_profile``
     messages-SCHEME.npz  begin and length of every message: ``measure.completion``; if there are any
+    frr-SWITCH.conf      what FRR read, where BGP ran; with -SCHEME where that has BGP of its own
     captures/            pcapng files, where captures were asked for: NAME-SCHEME.pcapng
     report.html          all of it as pictures; made from the files above, never read
 
@@ -28,7 +29,9 @@ from typing import Any, Literal, Protocol, Self
 from numpy.typing import NDArray
 
 from fabric_emu.errors import FabricError
+from fabric_emu.model.control_plane import Bgp
 from fabric_emu.model.expectation import judge
+from fabric_emu.model.frr import configurations
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.results.folder import safe_name, write_file, write_folder
 from fabric_emu.results.summaries import figure_of, plain, worst_load_figure
@@ -223,9 +226,22 @@ class RunResult:
         files = {RUN_FILE: self.to_json().encode()}
         files |= {name: csv_bytes(columns) for name, columns in self.tables.items()}
         files |= self.packed
+        files |= self._router_files()
         stamp = datetime.fromisoformat(self.started).astimezone(UTC)
         name = safe_name(self.name, "scenario")
         return write_folder(results, f"{name}-{stamp:%Y%m%d-%H%M%S}", files)
+
+    def _router_files(self) -> dict[str, bytes]:
+        """Return FRR's configuration of every switch, of the schemes that have BGP."""
+        scenario = Scenario.model_validate(self.scenario)
+        found = {}
+        for scheme in scenario.schemes:
+            plane = scenario.control_plane_of(scheme)
+            if isinstance(plane, Bgp):
+                own = "" if plane == scenario.control_plane else f"-{safe_name(scheme.name, '')}"
+                for switch, text in configurations(scenario.topology, plane).items():
+                    found[f"frr-{switch}{own}.conf"] = text.encode()
+        return found
 
     def save_report(self, folder: Path) -> Path:
         """Draw the report into the folder of the run and return its path.
