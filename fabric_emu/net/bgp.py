@@ -46,7 +46,7 @@ class Routers:
         if not (FRR_DAEMONS / "bgpd").exists():
             raise HostUnfit("control_plane: bgp needs FRR", "sudo scripts/setup --with-bgp")
         self._fabric, self._bgp = fabric, bgp
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def start(self) -> None:
         """Start the daemons of every switch; zebra first, which the others connect to."""
@@ -90,7 +90,7 @@ class Routers:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the parent
             )
-        self._processes.append(process)
+        self._processes.append((process, own / f"{daemon}.log"))
         self._fabric.lease.add_process(process.pid)
 
     def _await(self, path: Path, log: Path) -> None:
@@ -102,14 +102,11 @@ class Routers:
             time.sleep(0.01)
 
     def _check_alive(self) -> None:
-        for process in self._processes:
+        for process, log in self._processes:
             if process.poll() is not None:
-                own = Path(str(process.args[process.args.index("--vty_socket") + 1]))  # type: ignore[index, union-attr]
-                pid_file = str(process.args[process.args.index("-i") + 1])  # type: ignore[index, union-attr]
-                daemon = Path(pid_file).stem
                 raise RunFailed(
-                    f"{daemon} of {own.name} ended with status {process.returncode}: "
-                    f"{_tail(own / f'{daemon}.log')}"
+                    f"{log.stem} of {log.parent.name} ended with status {process.returncode}: "
+                    f"{_tail(log)}"
                 )
 
     def wait_ready(self) -> float:
@@ -197,9 +194,9 @@ class Routers:
 
     def close(self) -> None:
         """End the daemons; the routes go with their namespaces."""
-        for process in self._processes:
+        for process, _ in self._processes:
             process.kill()
-        for process in self._processes:
+        for process, _ in self._processes:
             process.wait()
 
 

@@ -31,7 +31,8 @@ def needs_frr():
 
 def test_routes_shell_and_an_end_without_traces():
     with Fabric(SMALL, control_plane=FAST) as fabric:  # built: every route was checked
-        folder = fabric.lease.folder
+        folder, routers = fabric.lease.folder, fabric.routers
+        assert routers
         leaf = fabric.net["leaf1"]
         summary = leaf.cmd('vtysh -c "show bgp summary"')
         assert "local AS number 65001" in summary
@@ -43,11 +44,11 @@ def test_routes_shell_and_an_end_without_traces():
         )
         # The prefix of the leaf behind a lost link goes by withdrawal: leaf 1 hears of it.
         with fabric.link("leaf2", "spine2").down():
-            fabric.routers.wait_until(
+            routers.wait_until(
                 "leaf1", lambda routes: all(len(hops) == 1 for hops in routes.values())
             )
             assert fabric.net.ping(pair) == 0
-        fabric.routers.wait_ready()
+        routers.wait_ready()
     assert not folder.exists()
 
 
