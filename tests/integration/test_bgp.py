@@ -59,7 +59,7 @@ def test_queue_pairs_take_the_predicted_paths():
     assert prediction["matched"] == prediction["checked"]
     assert summary["control_plane"]["kind"] == "bgp"
     if prediction["offered"]:
-        assert prediction["checked"] == 32
+        assert prediction["checked"] == 16  # eight flows of each host of leaf 1
 
 
 def test_what_is_missing_is_said():
