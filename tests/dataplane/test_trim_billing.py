@@ -19,7 +19,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
 from fabric_emu.net.netlink import NetlinkSocket
-from fabric_emu.net.shaping import CONTROL_CLASS, DATA_CLASS, attach, shape
+from fabric_emu.net.shaping import CONTROL_CLASS, DATA_CLASS, attach, make_hooks, shape
 from fabric_emu.switch.ports import DropReason, PortConstants, PortTable, dscp_bits
 
 pytestmark = pytest.mark.root
@@ -118,6 +118,7 @@ def _attached(name: str, port: int, table: PortTable, stack: ExitStack) -> socke
     with NetNS(name) as end:
         end.link("set", index=index, txqlen=10_000)
     shape(netlink, index, RATE_BPS, FRAME_BYTES, INTERFACE)
+    make_hooks(netlink, index, INTERFACE)
     attach(netlink, index, fds["port_ingress"], fds["port_egress"], INTERFACE)
     netlink.flush()
     return packets
