@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from pyroute2 import NetNS, netns
@@ -86,6 +87,8 @@ def link() -> Iterator[Link]:
         packet_sockets = [_attached(name, port, table, stack) for port, name in enumerate(names)]
         for port, end in enumerate(ends):
             end.link("set", index=IFINDEX_BASE + port, mtu=MTU, txqlen=10_000, state="up")
+        for port, end in enumerate(ends):
+            wait_until(partial(_sends, end, IFINDEX_BASE + port))
         sender, receiver = packet_sockets
         sender.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
         sender.bind((INTERFACE, 0))
@@ -99,6 +102,11 @@ def link() -> Iterator[Link]:
         config["trimmable_dscps"] = dscp_bits(TRIMMABLE)
         config["trimmed_dscp"] = TRIMMED
         yield Link(table, sender, receiver, ends[SENDER])
+
+
+def _sends(namespace: NetNS, index: int) -> bool:
+    """Whether the kernel's link watch has put the queue to work; until then it drops all."""
+    return bool(namespace.get_links(index)[0].get_attr("IFLA_OPERSTATE") == "UP")
 
 
 def _attached(name: str, port: int, table: PortTable, stack: ExitStack) -> socket.socket:
