@@ -111,7 +111,7 @@ class IdealFabric:
 
     Attributes:
         topology, framing, base_delay_s: as given.
-        byte_s: (stages,) a byte's time on one link of each ``Stage``.
+        byte_s: (stages,) a byte's time on one link, the fastest, of each ``Stage``.
         shared_byte_s: (stages,) the same when all links that may share the load do.
     """
 
@@ -123,7 +123,11 @@ class IdealFabric:
         self.byte_s = np.full(_STAGES, 8 / t.link_rate)
         self.byte_s[[Stage.HOST, Stage.LEAF_DOWN]] = 8 / t.host_rate_bps
         links = np.ones(_STAGES)
-        links[[Stage.LEAF_UP, Stage.SPINE_DOWN]] = max(t.uplinks_per_leaf, 1)
+        if t.uplinks_per_leaf:
+            between = [Stage.LEAF_UP, Stage.SPINE_DOWN]
+            fastest = max(t.rates_to_spines)
+            self.byte_s[between] = 8 / fastest
+            links[between] = t.leaf_capacity_bps / fastest
         spine_uplinks = t.spines * Numbering(t).spine_uplinks
         links[[Stage.SPINE_UP, Stage.SUPER_DOWN]] = max(spine_uplinks, 1)
         self.shared_byte_s = self.byte_s / (links * t.planes)

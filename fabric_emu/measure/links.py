@@ -41,8 +41,9 @@ class LinkLoads:
 def summarise_links(topology: Topology, loads: LinkLoads) -> dict[str, Any]:
     """Return the uplinks of every switch that sends upwards, their imbalance, and the worst ones.
 
-    Keys: ``uplinks``, ``imbalance``, ``worst_uplink``, ``worst_uplink_load`` (both None with one
-    tier), ``worst_link``, ``worst_link_load`` (of all ports of switches).
+    Keys: ``uplinks`` (``share``: of what the switch was asked to send up), ``imbalance``,
+    ``worst_uplink``, ``worst_uplink_load`` (both None with one tier), ``worst_link``,
+    ``worst_link_load`` (of all ports of switches).
     """
     uplinks: dict[str, list[dict[str, Any]]] = {}
     spread = {}
@@ -52,14 +53,17 @@ def summarise_links(topology: Topology, loads: LinkLoads) -> dict[str, Any]:
         if not links:
             continue
         upper = "spine" if switch.role is Role.LEAF else "super_spine"
+        asked = np.array([loads.offered[link.up_port] * link.rate_bps for link in links])
+        shares = asked / (asked.sum() or 1)
         uplinks[switch.name] = [
             {
                 upper: link.upper.name,
                 "link": link.name,
                 "offered": float(loads.offered[link.up_port]),
                 "carried": float(loads.carried[link.up_port]),
+                "share": float(share),
             }
-            for link in links
+            for link, share in zip(links, shares, strict=True)
         ]
         spread[switch.name] = asdict(imbalance(loads.offered[ports]))
     entries = [entry for links_of in uplinks.values() for entry in links_of]

@@ -16,6 +16,11 @@ class Description(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
+def default_when_true(value: Any) -> Any:
+    """Return a section that may be switched on by ``true``, off by ``false``, as itself."""
+    return {} if value is True else None if value is False else value
+
+
 def _quantity(parse: Any, example: str, unit: str) -> Any:
     """Return an annotation that accepts ``"100mbit"`` or a number and keeps a plain number."""
 

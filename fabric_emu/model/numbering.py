@@ -171,6 +171,9 @@ class Numbering:
         """Return (ports,) the rate of each port."""
         rates = np.full(self.ports, self.topology.link_rate, np.float64)
         rates[: 2 * self._host_links] = self.topology.host_rate_bps
+        if self.topology.spine_rates:  # of two tiers: all other links are between leaf and spine
+            of_leaf = np.repeat(self.topology.spine_rates, 2 * self.parallel)
+            rates[2 * self._host_links :] = np.resize(of_leaf, self.ports - 2 * self._host_links)
         return rates
 
     # Addresses.

@@ -9,11 +9,11 @@ its thresholds are a tenth as many packets: chance alone fills a queue that far 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fabric_emu.model.fields import Description, Size
+from fabric_emu.model.fields import Description, Size, default_when_true
 from fabric_emu.model.scale import bdp_bytes, largest_frame_bytes
 from fabric_emu.model.topology import Topology
 
@@ -188,14 +188,10 @@ class Trimming(Description):
         )
 
 
-def _default_when_true(value: Any) -> Any:
-    return {} if value is True else None if value is False else value
-
-
 EcnField = Annotated[
-    Ecn | None, BeforeValidator(_default_when_true, json_schema_input_type=Ecn | bool | None)
+    Ecn | None, BeforeValidator(default_when_true, json_schema_input_type=Ecn | bool | None)
 ]
 TrimmingField = Annotated[
     Trimming | None,
-    BeforeValidator(_default_when_true, json_schema_input_type=Trimming | bool | None),
+    BeforeValidator(default_when_true, json_schema_input_type=Trimming | bool | None),
 ]

@@ -29,7 +29,7 @@ def base_rtt_s(topology: Topology, frame_bytes: int) -> float:
         frame_bytes: of the frame there.
     """
     hosts = 2 * frame_bytes * 8 / topology.host_rate_bps
-    between = 2 * (topology.tiers - 1) * frame_bytes * 8 / topology.link_rate
+    between = 2 * (topology.tiers - 1) * frame_bytes * 8 / topology.slowest_rate_bps
     return hosts + between
 
 
@@ -51,6 +51,6 @@ def bdp_bytes(topology: Topology, frame_bytes: int) -> int:
     ``BDP_FRAMES`` at least: serialisation alone makes six frames at most, and NICs that are
     processes add about as much to a round trip. Real fabrics hold a hundred.
     """
-    slowest_bps = min(topology.link_rate, topology.host_rate_bps)
+    slowest_bps = min(topology.slowest_rate_bps, topology.host_rate_bps)
     serialised = round(slowest_bps / 8 * base_rtt_s(topology, frame_bytes))
     return max(serialised, BDP_FRAMES * frame_bytes)

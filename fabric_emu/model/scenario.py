@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fabric_emu.errors import ScenarioError
 from fabric_emu.model.control_plane import Bgp, ControlPlane, ControlPlaneField, Static
+from fabric_emu.model.ecmp import NexthopGroups
 from fabric_emu.model.expectation import BoundField
 from fabric_emu.model.fault import Fault
 from fabric_emu.model.fields import Description
@@ -99,6 +100,12 @@ class Scenario(Description):
         if self.topology.tiers == 1 and any(isinstance(one, Bgp) for one in planes):
             raise ScenarioError(
                 "control_plane", "bgp", "static with tiers: 1, which has one switch"
+            )
+        if self.topology.ecmp != NexthopGroups() and any(isinstance(one, Bgp) for one in planes):
+            raise ScenarioError(
+                "topology.ecmp",
+                "weights or resilient groups",
+                "left out with control_plane: bgp, which makes next-hop groups of its own",
             )
         for i, fault in enumerate(self.faults):
             fault.find(self.topology, f"faults[{i}]")

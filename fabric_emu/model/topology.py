@@ -24,6 +24,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fabric_emu.model.ecmp import NexthopGroups
 from fabric_emu.model.fields import Description, Rate
 
 
@@ -120,6 +121,14 @@ class Topology(Description):
     planes: int = Field(1, ge=1, le=8, description="NIC ports of a host, each into its own fabric")
     host_rate: Rate | None = Field(None, description="rate of host links; link_rate when left out")
     link_rate: Rate = Field(100_000_000, description="rate of links between switches")
+    spine_rates: tuple[Rate, ...] = Field(
+        (),
+        description="rates of the links to each spine, spine1 first; link_rate when left out; two "
+        "tiers only",
+    )
+    ecmp: NexthopGroups = Field(
+        NexthopGroups(), description="weights of equal-cost next hops, resilient groups"
+    )
     stands_for: Rate | None = Field(
         None, description="the real rate that link_rate stands for; results are also given in it"
     )
@@ -144,6 +153,16 @@ class Topology(Description):
             raise ValueError("tiers: 3 with pods over 1 or super_spines over 0")
         if self.tiers == 3 and (self.super_spines == 0 or self.super_spines % self.spines):
             raise ValueError("super_spines: a multiple of spines (groups as in a fat tree)")
+        if self.spine_rates and self.tiers != 2:
+            raise ValueError("spine_rates: left out, but with tiers: 2")
+        if self.spine_rates and len(self.spine_rates) != self.spines:
+            raise ValueError(f"spine_rates: one rate for each of the {self.spines} spines")
+        resilient, members = self.ecmp.resilient, max(self.uplinks_per_leaf, self._super_uplinks)
+        if resilient and resilient.buckets < members:
+            raise ValueError(
+                f"ecmp: resilient.buckets of {members} or more, one for each next hop, not "
+                f"{resilient.buckets}"
+            )
         if self.leaves * self.pods >= 1 << (20 - self.host_bits):
             raise ValueError("fewer leaves: the IPv4 address plan has no room for as many")
         return self
@@ -171,11 +190,30 @@ class Topology(Description):
         return self.spines * self.links_per_pair if self.tiers > 1 else 0
 
     @property
+    def _super_uplinks(self) -> int:
+        return self.super_spines // self.spines * self.links_per_pair if self.tiers == 3 else 0
+
+    @property
+    def rates_to_spines(self) -> tuple[int, ...]:
+        """Rate of a leaf's links to each spine of its pod."""
+        return self.spine_rates or (self.link_rate,) * self.spines
+
+    @property
+    def leaf_capacity_bps(self) -> int:
+        """Rate of all uplinks of a leaf within one plane."""
+        return sum(self.rates_to_spines) * self.links_per_pair
+
+    @property
+    def slowest_rate_bps(self) -> int:
+        """Rate of the slowest link between switches."""
+        return min(self.rates_to_spines, default=self.link_rate)
+
+    @property
     def oversubscription(self) -> float:
         """A leaf's host capacity over its uplink capacity; 0 with one tier."""
         if not self.uplinks_per_leaf:
             return 0.0
-        return self.hosts_per_leaf * self.host_rate_bps / (self.uplinks_per_leaf * self.link_rate)
+        return self.hosts_per_leaf * self.host_rate_bps / self.leaf_capacity_bps
 
     @property
     def families(self) -> tuple[Literal[4, 6], ...]:
@@ -246,7 +284,10 @@ class Topology(Description):
             for lower, upper in self._switch_pairs(plane):
                 for i in range(self.links_per_pair):
                     suffix = f".{i + 1}" if self.links_per_pair > 1 else ""
-                    join(lower, upper, upper.name + suffix, lower.name + suffix, self.link_rate)
+                    rate = self.link_rate
+                    if lower.role is Role.LEAF:
+                        rate = self.rates_to_spines[(upper.number - 1) % self.spines]
+                    join(lower, upper, upper.name + suffix, lower.name + suffix, rate)
         return tuple(found)
 
     def _switch_pairs(self, plane: int) -> list[tuple[Node, Node]]:

@@ -74,7 +74,9 @@ def _layout(message: Any) -> tuple[struct.Struct, list[str], dict[str, tuple[int
     numbered = message.nla_map
     if not isinstance(numbered[0][0], int):
         numbered = [(number, *entry) for number, entry in enumerate(numbered)]
-    return header, names, {name: (number, form) for number, name, form, *_ in numbered}
+    # As in pyroute2, flags of the attribute's type stand last, where there are any.
+    types = {name: (number | sum(flags), form) for number, name, form, *flags in numbered}
+    return header, names, types
 
 
 def _address(text: str) -> bytes:

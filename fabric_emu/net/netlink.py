@@ -12,7 +12,7 @@ import socket
 import struct
 from collections.abc import Iterable, Sequence
 
-from pyroute2.netlink import nlmsg
+from pyroute2.netlink import NLA_F_NESTED, nlmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from fabric_emu.errors import CommandFailed
@@ -50,7 +50,23 @@ class NexthopMessage(nlmsg):  # type: ignore[misc]
         ("NHA_GROUPS", "flag"),
         ("NHA_MASTER", "uint32"),
         ("NHA_FDB", "flag"),
-        ("NHA_RES_GROUP", "cdata"),
+        ("NHA_RES_GROUP", "cdata", NLA_F_NESTED),
+    )
+
+
+class ResilientGroup(nlmsg):  # type: ignore[misc]
+    """What ``NHA_RES_GROUP`` holds; timers in hundredths of a second (``USER_HZ``).
+
+    Source: include/uapi/linux/nexthop.h.
+    """
+
+    prefix = "NHA_RES_GROUP_"
+    fields = ()
+    nla_map = (
+        ("NHA_RES_GROUP_PAD", "none"),
+        ("NHA_RES_GROUP_BUCKETS", "uint16"),
+        ("NHA_RES_GROUP_IDLE_TIMER", "uint32"),
+        ("NHA_RES_GROUP_UNBALANCED_TIMER", "uint32"),
     )
 
 

@@ -19,11 +19,20 @@ from pyroute2.netlink.rtnl import RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
+from fabric_emu.model.ecmp import Resilient
 from fabric_emu.model.topology import Link, Node, Role, Topology, mac_address
-from fabric_emu.net.encoding import encode
-from fabric_emu.net.netlink import CREATE, NetlinkSocket, NexthopMessage, RouteMessage
+from fabric_emu.net.encoding import encode, pack
+from fabric_emu.net.netlink import (
+    CREATE,
+    NetlinkSocket,
+    NexthopMessage,
+    ResilientGroup,
+    RouteMessage,
+)
 
 RTM_NEWNEXTHOP = 104
+_NEXTHOP_GRP_TYPE_RES = 1
+_USER_HZ = 100
 _RTNH_F_ONLINK = 4
 _NUD_PERMANENT = 0x80
 _RTPROT_STATIC, _RTN_UNICAST, _RT_TABLE_MAIN, _SCOPE_LINK = 4, 1, 254, 253
@@ -180,7 +189,7 @@ class Routing:
                 self._host_on_link(sock, family, link)
         for number in () if self._bgp else range(1, topology.total_leaves + 1):
             leaf = topology.switch(Role.LEAF, number, switch.plane)
-            hops = []
+            hops, rates = [], []
             for link in topology.next_hops(switch, leaf):
                 port = link.up_port if link.lower == switch else link.down_port
                 there = link.upper if link.lower == switch else link.lower
@@ -188,11 +197,12 @@ class Routing:
                     address = self._address(there, family, there.plane)
                     made[port] = self._nexthop(sock, family, port, address)
                 hops.append(made[port])
+                rates.append(link.rate_bps)
             if not hops:
                 continue
             key = tuple(hops)
             if len(hops) > 1 and key not in groups:
-                groups[key] = self._group(sock, family, len(groups), key)
+                groups[key] = self._group(sock, family, len(groups), key, rates)
             prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
             self._route(sock, prefix, groups.get(key, hops[0]))
 
@@ -228,16 +238,27 @@ class Routing:
         return identity
 
     def _group(
-        self, sock: NetlinkSocket, family: Family, number: int, members: tuple[int, ...]
+        self,
+        sock: NetlinkSocket,
+        family: Family,
+        number: int,
+        members: tuple[int, ...],
+        rates_bps: list[int],
     ) -> int:
+        """Queue a group of next hops, whose links have these rates."""
+        ecmp = self._topology.ecmp
         identity = family * _FAMILY_STEP + _FIRST_GROUP + number
         # struct nexthop_grp: id, weight - 1, and three bytes reserved.
-        entries = b"".join(struct.pack("=IBBH", member, 0, 0, 0) for member in members)
+        entries = b"".join(
+            struct.pack("=IBBH", member, weight - 1, 0, 0)
+            for member, weight in zip(members, ecmp.weights_of(rates_bps), strict=True)
+        )
+        kind = _resilient(ecmp.resilient) if ecmp.resilient else []
         request = encode(
             NexthopMessage,
             RTM_NEWNEXTHOP,
             self._flags,
-            [("NHA_ID", identity), ("NHA_GROUP", entries)],
+            [("NHA_ID", identity), ("NHA_GROUP", entries), *kind],
             family=socket.AF_UNSPEC,
             protocol=_RTPROT_STATIC,
         )
@@ -260,3 +281,16 @@ class Routing:
             type=_RTN_UNICAST,
         )
         sock.queue(request, f"route {prefix}")
+
+
+def _resilient(group: Resilient) -> list[tuple[str, object]]:
+    """Return the attributes that make a group a resilient one."""
+    values = [
+        ("NHA_RES_GROUP_BUCKETS", group.buckets),
+        ("NHA_RES_GROUP_IDLE_TIMER", round(group.idle_timer * _USER_HZ)),
+        ("NHA_RES_GROUP_UNBALANCED_TIMER", round(group.unbalanced_timer * _USER_HZ)),
+    ]
+    return [
+        ("NHA_GROUP_TYPE", _NEXTHOP_GRP_TYPE_RES),
+        ("NHA_RES_GROUP", pack(ResilientGroup, values)),
+    ]

@@ -14,6 +14,7 @@ from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.predict.entropy import hashes_source_port
 from fabric_emu.predict.law import max_load_cdf
+from fabric_emu.predict.nexthop_group import NexthopGroup
 from fabric_emu.predict.spread import Spread, spread
 
 SEEDS_SEARCHED = 1000
@@ -118,6 +119,10 @@ def law_of(scenario: Scenario, scheme: Scheme, seen: Spread) -> tuple[Law | None
         return None, "flows are sprayed"
     if not hashes_source_port(scheme.switch):
         return None, "switches do not look at the source port, so flows of two hosts hash alike"
+    shares = NexthopGroup.of_leaf(scenario.topology).shares()
+    # Shares of equal weights differ by a hash or two of 2^31.
+    if not np.allclose(shares, shares[0]) or len(set(scenario.topology.rates_to_spines)) > 1:
+        return None, "uplinks differ in rate or share"
     rates = scenario.workload.table(scenario.topology, int(seen.seeds[0])).rate_bps
     if not np.allclose(rates, rates[0]):
         return None, "flows have different rates"

@@ -13,7 +13,8 @@ from fabric_emu.model.numbering import MAX_HOPS, Choices, Ints, Numbering
 from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.scheme import Switch
 from fabric_emu.model.topology import Topology, hash_seed
-from fabric_emu.predict.multipath import FiveTuples, multipath_hash, select_by_threshold
+from fabric_emu.predict.multipath import FiveTuples, multipath_hash
+from fabric_emu.predict.nexthop_group import NexthopGroup
 from fabric_emu.wire.layout import ROCEV2_PORT
 
 
@@ -88,6 +89,9 @@ class Placement:
         self.switch = switch
         self.numbering = Numbering(topology)
         self._seeds = seeds
+        self._uplinks = NexthopGroup.of_leaf(topology)
+        self._parallel = NexthopGroup.of_alike(topology, self.numbering.parallel)
+        self._spine_uplinks = NexthopGroup.of_alike(topology, self.numbering.spine_uplinks)
         self._addresses: dict[tuple[int, int], NDArray[np.uint32] | NDArray[np.uint8]] = {}
 
     @classmethod
@@ -138,7 +142,7 @@ class Placement:
         if not len(up):
             return found
         packets, leaf, last_leaf = packets.take(up), leaf[up], last_leaf[up]
-        uplink = self._choose(packets, numbering.leaf(plane, leaf), numbering.leaf_uplinks)
+        uplink = self._choose(packets, numbering.leaf(plane, leaf), self._uplinks)
         found[up, 0] = uplink
         place = uplink // numbering.parallel
         spine, last_spine = numbering.spines_between(leaf, last_leaf, place)
@@ -146,15 +150,15 @@ class Placement:
         if len(over):
             found[up[over], 1:3] = self._over_super_spines(packets.take(over), spine[over])
         last = numbering.spine(plane, last_spine)
-        found[up, 3] = self._choose(packets, last, numbering.parallel)
+        found[up, 3] = self._choose(packets, last, self._parallel)
         return found
 
     def _over_super_spines(self, packets: Packets, spine: Ints) -> Choices:
         numbering, plane = self.numbering, packets.plane
-        uplink = self._choose(packets, numbering.spine(plane, spine), numbering.spine_uplinks)
+        uplink = self._choose(packets, numbering.spine(plane, spine), self._spine_uplinks)
         above = numbering.super_spine_of(spine, uplink // numbering.parallel)
         switch = numbering.super_spine(plane, above)
-        return np.stack([uplink, self._choose(packets, switch, numbering.parallel)], axis=1)
+        return np.stack([uplink, self._choose(packets, switch, self._parallel)], axis=1)
 
     def stages(self, packets: Packets) -> NDArray[np.int64]:
         """Return (n, MAX_HOPS) the port that sends each packet at each ``Stage``; -1: skipped."""
@@ -162,16 +166,16 @@ class Placement:
             packets.plane, packets.source, packets.destination, self.choices(packets)
         )
 
-    def _choose(self, packets: Packets, switch: Ints, members: int) -> Ints:
+    def _choose(self, packets: Packets, switch: Ints, group: NexthopGroup) -> Ints:
         """Return (n,) the next hop, of equal ones, that each packet's switch picks."""
-        if members == 1:
+        if len(group.weights) == 1:
             return np.zeros(len(packets), np.int64)
         seeds = self._seeds[0 if packets.run is None else packets.run, switch]
         # One key for all rows hashes faster.
         seed = int(seeds[0]) if seeds.min() == seeds.max() else seeds
         policy, fields = self.switch.hash_policy, self.switch.hash_fields
         hashes = multipath_hash(self.tuples(packets), seed, policy, fields)
-        return select_by_threshold(hashes, [1] * members)
+        return group.choose(hashes)
 
     def paths(self, packets: Packets) -> NDArray[np.int32]:
         """Return (n, MAX_HOPS) port numbers that send each packet, in order; then -1."""

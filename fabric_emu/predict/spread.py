@@ -1,7 +1,8 @@
 """How evenly a scheme loads the uplinks, seed by seed, for fabrics of any size.
 
 A scheme whose queue pairs keep to one path is hashed, packet header by packet header. Sprayed
-flows load all uplinks of a leaf alike, but for chance when every packet's entropy is random.
+flows load all uplinks of a leaf in proportion to their shares, but for chance when every packet's
+entropy is random.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from fabric_emu.model.flow_table import FlowTable
 from fabric_emu.model.numbering import MAX_HOPS, Numbering, Stage
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
+from fabric_emu.model.topology import Topology
 from fabric_emu.predict.entropy import hashes_source_port
 from fabric_emu.predict.fluid import link_loads
+from fabric_emu.predict.nexthop_group import NexthopGroup
 from fabric_emu.predict.placement import Packets, Placement
 from fabric_emu.predict.source_ports import source_ports
 
@@ -154,8 +157,13 @@ def _large(scenario: Scenario, scheme: Scheme, seed: int, at_once: int) -> Sprea
                     link = switch[up] * uplinks + chosen[up]
                     bps[plane] += np.bincount(link, rate[up], bps.shape[1])
             streams[plane] += np.bincount(leaf[leaf != last_leaf], minlength=t.total_leaves)
-    leaf_load = (leaf_bps / t.link_rate).reshape(1, -1, numbering.leaf_uplinks)
+    leaf_load = leaf_bps.reshape(1, -1, numbering.leaf_uplinks) / _leaf_rates_bps(t)
     return _condensed([seed], leaf_load, (spine_bps / t.link_rate).reshape(1, -1), streams)
+
+
+def _leaf_rates_bps(topology: Topology) -> NDArray[np.float64]:
+    """Return (uplinks,) the rates of a leaf's uplinks."""
+    return np.repeat(np.array(topology.rates_to_spines, np.float64), topology.links_per_pair)
 
 
 def _parts(total: int, most: int) -> Iterator[slice]:
@@ -238,16 +246,20 @@ def _sprayed(scenario: Scenario, scheme: Scheme, seed: int) -> Spread:
     leaves = t.planes * t.total_leaves
     bps = np.bincount(leaf, table.rate_bps[up], leaves)
     links = t.uplinks_per_leaf
-    mean = bps / (links * t.link_rate)
-    worst = mean
+    group = NexthopGroup.of_leaf(t)
+    even = scheme.nic.entropy == "even"
+    shares = np.full(links, 1 / links) if even else group.shares()
+    load = bps[:, None] * shares / _leaf_rates_bps(t)
     if scheme.nic.entropy == "random":
         headers = np.where(table.family == 4, _HEADERS[4], _HEADERS[6])[up]
         frame_bits = 8 * (scenario.workload.payload + headers)
         rate = np.bincount(leaf, table.rate_bps[up] / frame_bits, leaves)
         packets = np.rint(rate * scenario.workload.duration).astype(np.int64)
         draw = np.random.default_rng([seed, 5])
-        counts = draw.multinomial(packets, np.full(links, 1 / links))
-        worst = mean * counts.max(axis=1) * links / np.maximum(packets, 1)
+        counts = draw.multinomial(packets, shares)
+        sent = counts / np.maximum(packets, 1)[:, None]
+        load = bps[:, None] * sent / _leaf_rates_bps(t)
+    worst, mean = load.max(axis=1), load.mean(axis=1)
     streams = np.bincount(leaf, minlength=leaves)
     return Spread(
         np.array([seed]), worst.max(keepdims=True), worst[None], mean[None], streams[None]

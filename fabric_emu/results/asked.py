@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fabric_emu.errors import ScenarioError
+from fabric_emu.model.ecmp import NexthopGroups
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.topology import Topology
 from fabric_emu.model.workload import OpenLoop
-from fabric_emu.results.describe import fault_text, nodes, plural, rates
+from fabric_emu.results.describe import fault_text, nexthop_groups, nodes, plural, rates
 from fabric_emu.results.figures import percent, printable
 from fabric_emu.units import format_duration, format_rate, format_size
 
@@ -29,6 +30,8 @@ def asked(scenario: Scenario) -> list[tuple[str, str]]:
     ]
     if topology.uplinks_per_leaf:
         lines.append(("oversubscription", f"{topology.oversubscription:.3g} : 1 at the leaves"))
+    if topology.uplinks_per_leaf and topology.ecmp != NexthopGroups():
+        lines.append(("next-hop groups", nexthop_groups(topology)))
     lines += [
         *_traffic(scenario),
         *(("fault", fault_text(fault)) for fault in scenario.faults),
@@ -87,8 +90,8 @@ def _flows(topology: Topology, workload: OpenLoop, seed: int) -> list[tuple[str,
         upwards = leaf != flows.destination // topology.hosts_per_leaf
         by_leaf = np.zeros((topology.planes, topology.total_leaves))
         np.add.at(by_leaf, (flows.plane[upwards], leaf[upwards]), flows.rate_bps[upwards])
-        capacity = topology.uplinks_per_leaf * topology.link_rate
-        load += f", {percent(by_leaf.max() / capacity, 1)} of the busiest leaf's uplinks"
+        share = by_leaf.max() / topology.leaf_capacity_bps
+        load += f", {percent(share, 1)} of the busiest leaf's uplinks"
     return [
         (
             "flows",

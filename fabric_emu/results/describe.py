@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fabric_emu.model.fault import Fault
 from fabric_emu.model.topology import Topology
+from fabric_emu.predict.nexthop_group import NexthopGroup
 from fabric_emu.results.figures import percent
 from fabric_emu.units import format_duration, format_rate
 
@@ -48,8 +49,19 @@ def fault_text(fault: Fault) -> str:
 def rates(topology: Topology) -> str:
     """Return the link rates: ``50 Mbit/s links, standing for 400 Gbit/s``."""
     text = f"{format_rate(topology.link_rate)} links"
-    if topology.host_rate_bps != topology.link_rate:
+    if topology.spine_rates:
+        to_spines = ", ".join(map(format_rate, topology.spine_rates))
+        text = f"links of {to_spines} to spine1 and on"
+    if topology.host_rate_bps != topology.link_rate or topology.spine_rates:
         text += f", {format_rate(topology.host_rate_bps)} to hosts"
     if topology.stands_for:
         text += f", standing for {format_rate(topology.stands_for)}"
     return text
+
+
+def nexthop_groups(topology: Topology) -> str:
+    """Return what a leaf's group is: ``weights 1, 1, 2: 25.0 %, 25.0 %, 50.0 % of the flows``."""
+    group = NexthopGroup.of_leaf(topology)
+    shares = ", ".join(percent(share, 1) for share in group.shares())
+    text = f"weights {', '.join(map(str, group.weights))}: {shares} of the flows"
+    return text if group.buckets is None else f"resilient, {group.buckets:,} buckets, {text}"

@@ -49,6 +49,12 @@ PLAIN = {
         [("NHA_ID", 41_000_000), ("NHA_GROUP", bytes(range(24)))],
         {"family": socket.AF_UNSPEC, "protocol": 4},
     ),
+    "resilient group": (
+        NexthopMessage,
+        104,
+        [("NHA_GROUP", bytes(16)), ("NHA_GROUP_TYPE", 1), ("NHA_RES_GROUP", bytes(range(8)))],
+        {"family": socket.AF_UNSPEC, "protocol": 4},
+    ),
     "route": (
         RouteMessage,
         RTM_NEWROUTE,
