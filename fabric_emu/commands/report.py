@@ -32,11 +32,12 @@ def report(runs: tuple[str, ...], out: Path | None, plots: Path | None) -> None:
     also meant when none is given. The page needs no network; open it in a browser. Needs no root.
     """
     from fabric_emu.results.browser import chromium
-    from fabric_emu.results.folder import write_file
+    from fabric_emu.results.folder import refuse_link, write_file
     from fabric_emu.results.report import report_page
 
     found = read_runs(runs or (LATEST,))
     if plots is not None:
+        refuse_link(plots)
         chromium()  # missed now rather than after the page
     file = out or (found[0][0] / "report.html" if len(found) == 1 else COMPARISON)
     results = [run for _, run in found]

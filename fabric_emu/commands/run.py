@@ -129,6 +129,8 @@ def run(
     check_live(described, file)
     sample_every_s = _interval(sample_every)
     _check_writable("--out", out)
+    if out.is_symlink():
+        raise ScenarioError("--out", str(out), f"a folder, not a link to {os.readlink(out)}")
     for option, wanted in (("--json", json_file), ("--csv", csv_file)):
         if wanted is not None and str(wanted) != "-":
             _check_writable(option, wanted.absolute().parent)

@@ -29,14 +29,27 @@ def safe_name(text: str, otherwise: str) -> str:
     return name or otherwise
 
 
+def refuse_link(folder: Path) -> None:
+    """Refuse a folder for results that is a symbolic link: who made it need not be who writes.
+
+    Links further up, such as a home directory's, are the machine's own affair.
+
+    Raises:
+        FabricError: it is one.
+    """
+    if folder.is_symlink():
+        raise FabricError(f"{folder} is a link to {os.readlink(folder)}: expected a folder or none")
+
+
 def write_folder(parent: Path, name: str, files: Mapping[str, bytes]) -> Path:
     """Write a new folder of files, with ``-2``, ``-3`` added to its name when that is taken.
 
     It appears under its name only when all of it is on disk. Missing parents are made.
 
     Raises:
-        FabricError: it cannot be written; nothing is left behind.
+        FabricError: it cannot be written, or the parent is a link; nothing is left behind.
     """
+    refuse_link(parent)
     with _reported(parent / name), _opened(parent) as parent_fd:
         temporary = f".{name}.{secrets.token_hex(4)}"
         os.mkdir(temporary, dir_fd=parent_fd)

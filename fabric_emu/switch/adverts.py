@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -133,7 +134,7 @@ class AdvertSender:
         self._report: AdvertReport | None = None
         try:
             started(self.pid)
-            self._connection.send(plan)
+            self._tell(plan)
             self._receive("the sender of adverts to get ready")
         except BaseException:
             self.close()
@@ -146,7 +147,7 @@ class AdvertSender:
             RunFailed: the process died.
         """
         if self._report is None:
-            self._connection.send("stop")
+            self._tell("stop")
             report = self._receive("the report of the sender of adverts")
             assert isinstance(report, AdvertReport)
             self._report = report
@@ -159,13 +160,22 @@ class AdvertSender:
             self._process.kill()
         self._process.wait()
 
+    def _tell(self, message: object) -> None:
+        """Send a message; one that is gone hears nothing, which awaiting its answer finds out."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(message)
+
     def _receive(self, what: str) -> object:
         if not self._connection.poll(_TIMEOUT_S):
             raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for {what}")
         try:
             answer: object = self._connection.recv()
         except (EOFError, ConnectionResetError):
-            raise RunFailed(f"process {self.pid} died while awaiting {what}") from None
+            status = self._process.wait(5)
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise RunFailed(
+                f"the sender of adverts, process {self.pid}, died ({how}) while awaiting {what}"
+            ) from None
         if isinstance(answer, Exception):
             raise RunFailed(f"the sender of adverts failed: {answer}")
         return answer

@@ -135,6 +135,15 @@ def test_run_refuses_bad_input_before_it_begins(arguments: list[str], said: str)
     assert result.stderr.startswith(said)
 
 
+def test_run_refuses_a_link_for_its_results(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    result = invoke("run", "holbrook", "--out", f"{tmp_path}/link/")
+    assert result.exit_code == 2
+    said = f"--out: '{tmp_path}/link': expected a folder, not a link to elsewhere"
+    assert result.stderr.startswith(said)
+
+
 def test_schemes_are_the_scenarios_own_or_well_known() -> None:
     scenario = load_scenario(
         HOLBROOK, ["schemes=[{name: mine, nic: {queue_pairs: 3}}]", "expect={}"]

@@ -216,10 +216,22 @@ def test_link_with_the_folders_name_is_left_alone(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_link_that_leads_nowhere_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "results").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FabricError, match="cannot be written"):
+@pytest.mark.parametrize("exists", [True, False])
+def test_results_that_are_a_link_are_refused(tmp_path: Path, exists: bool) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if exists:
+        elsewhere.mkdir()
+    (tmp_path / "results").symlink_to(elsewhere)
+    with pytest.raises(FabricError, match=f"results is a link to {elsewhere}: expected a folder"):
         write_folder(tmp_path / "results", "run", {"a": b"1"})
+    assert list(tmp_path.rglob("*/*")) == []
+    assert elsewhere.exists() == exists
+
+
+def test_link_in_what_is_missing_of_the_path_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FabricError, match="cannot be written"):
+        write_folder(tmp_path / "link" / "results", "run", {"a": b"1"})
     assert not (tmp_path / "elsewhere").exists()
 
 

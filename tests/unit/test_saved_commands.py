@@ -105,6 +105,12 @@ def test_several_runs_are_compared_here(results: list[Path]) -> None:
     assert "holbrook: mrc" in page
 
 
+def test_plots_into_a_link_are_refused(results: list[Path]) -> None:
+    Path("link").symlink_to("elsewhere")
+    result = CliRunner().invoke(main, ["report", "polar", "--plots", "link"])
+    assert "link is a link to elsewhere: expected a folder" in result.stderr
+
+
 def test_plots_without_chromium_are_refused_first(
     results: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
