@@ -43,7 +43,8 @@ class UdpColumns(ABC):
     Columns mean nothing where ``found`` is false.
 
     Attributes:
-        found: bool; UDP to the transport's port, not a fragment, 12 bytes behind the UDP header.
+        found: bool; UDP to the transport's port, not a fragment, 12 bytes behind the UDP header,
+            and no shorter than the UDP header says. Source: Linux net/ipv4/udp.c, __udp4_lib_rcv.
         is_ipv6: bool.
         transport: (n, 44 or 48) uint8, the frames from the UDP header on.
         ip_word: uint32, the IP header's first four bytes.
@@ -161,7 +162,10 @@ def udp_columns(
     found &= halves[:, DESTINATION_PORT // 2] == port
     found &= halves[:, UDP_LENGTH // 2] >= _UDP_HEADER + TRANSPORT_HEADER
     known = width if lengths is None else lengths.astype(np.int64, copy=False)
-    held = np.minimum(known - np.where(is_ipv6, IPV6.udp, IPV4.udp), transport.shape[1])
+    datagram = known - np.where(is_ipv6, IPV6.udp, IPV4.udp)
+    if lengths is not None:
+        found &= halves[:, UDP_LENGTH // 2] <= datagram
+    held = np.minimum(datagram, transport.shape[1])
     found &= held >= _UDP_HEADER + TRANSPORT_HEADER
     return kind(found, is_ipv6, transport, _word_at(rows, IP).astype(np.uint32), held)
 

@@ -81,6 +81,17 @@ def test_a_worker_is_killed(scenario: Scenario, fabric: list[Fabric], stage: str
         run_with(scenario, stage, lambda: os.kill(worker(fabric), signal.SIGKILL))
 
 
+def test_the_sender_of_adverts_is_killed(fabric: list[Fabric]) -> None:
+    def kill() -> None:
+        adverts = fabric[0].adverts
+        assert adverts
+        os.kill(adverts.pid, signal.SIGKILL)
+
+    scenario = parse_scenario(TEXT.replace("ecmp", "glb"), "small.yaml")
+    with pytest.raises(RunFailed, match=r"sender of adverts, process \d+, died \(signal 9\)"):
+        run_with(scenario, "send", kill)
+
+
 def test_a_worker_is_stopped_for_good(
     scenario: Scenario, fabric: list[Fabric], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -242,6 +242,9 @@ def test_rows_cut_short_lose_what_they_no_longer_hold(envelope: Envelope, udp: i
     # UDP 8 + PDS 12 = 20; the stamp is the next byte; the send time ends 8 + 16 + 12 + 8 on.
     rows, lengths = rows_of([frame] * 5, width=98)
     lengths[:] = [udp + 19, udp + 20, udp + 21, udp + 43, udp + 44]
+    # Who cuts a packet on its way says so in its length; else it is no whole datagram.
+    assert not decode_uet(rows, lengths).is_uet.any()
+    rows[:, udp + 4 : udp + 6] = (lengths - udp).astype(">u2").view(np.uint8).reshape(-1, 2)
     columns = decode_uet(rows, lengths)
     assert columns.is_uet.tolist() == [False, True, True, True, True]
     assert columns.psn[1:].tolist() == [3] * 4
