@@ -32,7 +32,7 @@ topology: {leaves: 2, spines: 2, hosts_per_leaf: 1, link_rate: 20mbit}
 workload: {kind: messages, collective: permutation, size: 600KB, message_size: 64KiB, duration: 20s}
 schemes: [SCHEME]
 """
-ALL_PROTOCOLS = socket.htons(3)
+ALL_PROTOCOLS = 3
 MTU = 9216
 """Longest frame that is tried: what a packet socket refuses to send is nobody's burden."""
 
@@ -60,7 +60,7 @@ def hostile_frames(topology: Topology, opcode: int) -> list[bytes]:
 
     ether = Ether(src=envelope.source_mac, dst=envelope.destination_mac)
     ip = IP(src=envelope.source, dst=envelope.destination)
-    frames = []
+    frames: list[bytes | bytearray] = []
     for _ in range(20):
         frames += [
             draw.randbytes(draw.randrange(14, 600)),  # noise, and noise behind a good address
