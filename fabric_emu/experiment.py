@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -28,6 +28,7 @@ from fabric_emu.net.as_built import altered_interfaces
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.net.faults import Timeline, no_route_drops
 from fabric_emu.net.selftest import prediction_support
+from fabric_emu.nic.order import OrderCounts, OrderPlan
 from fabric_emu.nic.traffic import Traffic
 from fabric_emu.predict.placement import Placement
 from fabric_emu.switch.glb import LATENESS_BIN_S
@@ -67,6 +68,7 @@ def run_scheme(
     *,
     observer: Observer = lambda elapsed_s, ports: None,
     attach: Attach | None = None,
+    order: OrderCounts | None = None,
     sample_every_s: float | None = None,
 ) -> SchemeResult:
     """Build the scenario's fabric, run its workload under a scheme, and measure.
@@ -79,6 +81,8 @@ def run_scheme(
             real-time priority: what takes long belongs elsewhere.
         attach: called with the built fabric; the context it returns is held while there is
             traffic, and what it yields is added to the summary.
+        order: where NIC workers are to count packets and late ones while they come; what was
+            counted before is cleared. None spares them the work.
         sample_every_s: interval of the port counters' series; None: a few hundred samples.
 
     Raises:
@@ -105,6 +109,8 @@ def run_scheme(
         if support.offered:
             placement = Placement.of(scenario.topology, scheme.switch, seed, fabric.hash_seeds)
         plans = job.plans(fabric, placement)
+        if order:
+            plans = _ordered(plans, order, job)
         tell("start", 0.02)
 
         def watch(elapsed_s: float) -> None:
@@ -166,6 +172,17 @@ def run_scheme(
         result.summary["switch"]["adverts_late"] = lateness(adverts.lateness, LATENESS_BIN_S)
         result.summary["switch"]["adverts_skipped"] = adverts.skipped
     return replace(result, series=series, messages=job.messages())
+
+
+def _ordered(plans: Sequence[Any], order: OrderCounts, job: Job) -> list[Any]:
+    """Return the plans, each with a row of the counters."""
+    order.clear()
+    trimming = job.scheme.switch.trimming
+    trimmed = tuple(trimming.trimmed_dscps) if trimming else ()
+    return [
+        replace(plan, order=OrderPlan(order.fd, row, job.data_pairs, trimmed))
+        for row, plan in enumerate(plans)
+    ]
 
 
 def _downlinks(scenario: Scenario, result: SchemeResult, window_s: float) -> dict[str, Any]:

@@ -70,6 +70,11 @@ class Job(ABC):
     def queue_pairs(self) -> int:
         """How many queue pairs the switches count."""
 
+    @property
+    @abstractmethod
+    def data_pairs(self) -> int:
+        """How many of them carry data: the first ones."""
+
     @abstractmethod
     def plans(self, fabric: Fabric, placement: Placement | None) -> Sequence[Any]:
         """Return the workers' plans."""
@@ -111,6 +116,11 @@ class OpenLoopJob(Job):
         """How many queue pairs the switches count."""
         return len(self.pairs)
 
+    @property
+    def data_pairs(self) -> int:
+        """How many of them carry data: all."""
+        return len(self.pairs)
+
     def plans(self, fabric: Fabric, placement: Placement | None) -> Sequence[Any]:
         """Return the workers' plans."""
         planner = Planner(fabric, self._workload, self._flows, self.pairs, placement)
@@ -132,7 +142,7 @@ class OpenLoopJob(Job):
         return Record(
             self._scenario.topology,
             self.pairs,
-            data_pairs=pairs,
+            data_pairs=self.data_pairs,
             closed_loop=False,
             needed=scheduled,
             frame_bytes=max(lengths),
@@ -177,6 +187,11 @@ class MessageJob(Job):
         """How many queue pairs the switches count: data and answers apart."""
         return 2 * self._space.queue_pairs
 
+    @property
+    def data_pairs(self) -> int:
+        """How many of them carry data."""
+        return self._space.queue_pairs
+
     def plans(self, fabric: Fabric, placement: Placement | None) -> Sequence[Any]:
         """Return the workers' plans."""
         planner = MessagePlanner(fabric, self._workload, self._graph, self._space, placement)
@@ -220,7 +235,7 @@ class MessageJob(Job):
         return Record(
             topology,
             self.pairs,
-            data_pairs=space.queue_pairs,
+            data_pairs=self.data_pairs,
             closed_loop=True,
             needed=space.packets,
             frame_bytes=plans[0].frames.length,

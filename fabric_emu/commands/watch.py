@@ -98,7 +98,7 @@ class Watch:
 
             click.echo(f"live at {url_of(self._listener)}", err=True)
         view = self._view = self._stack.enter_context(LiveView(layout, self.draws, self._listener))
-        hooks |= {"attach": self._attached, "observer": view.observe}
+        hooks |= {"attach": self._attached, "observer": view.observe, "order": view.order}
 
         def tell(one: Progress) -> None:
             progress(one)
@@ -113,7 +113,7 @@ class Watch:
                 click.echo(f"the live view broke: {error}", err=True)
 
     def measured(self, scheme: str, seed: int, summary: Mapping[str, Any]) -> None:
-        """Show what is known of a scheme only after its run: receivers look at the order then."""
+        """Replace what NICs counted on the way by the figure of a run that is over."""
         if self._view:
             self._view.measured(scheme, seed, summary["reordering"]["ratio"])
 

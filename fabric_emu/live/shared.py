@@ -13,7 +13,15 @@ from fabric_emu.results.live import Sample
 from fabric_emu.switch.ports import PORT_DTYPE
 
 _HEADER: np.dtype[Any] = np.dtype(
-    [("sequence", "u8"), ("run", "u4"), ("stage", "u4"), ("elapsed_s", "f8"), ("padding", "u1", 40)]
+    [
+        ("sequence", "u8"),
+        ("run", "u4"),
+        ("stage", "u4"),
+        ("elapsed_s", "f8"),
+        ("received", "u8"),
+        ("late", "u8"),
+        ("padding", "u1", 24),
+    ]
 )
 _TRIES = 5
 
@@ -44,24 +52,32 @@ class SharedSample:
         self._bytes = self._ports.view(np.uint8)
 
     def write(
-        self, run: int, stage: int, elapsed_s: float, ports: NDArray[np.void] | None = None
+        self,
+        run: int,
+        stage: int,
+        elapsed_s: float,
+        ports: NDArray[np.void] | None = None,
+        arrived: tuple[int, int] | None = None,
     ) -> None:
-        """Replace the sample; without ports, those of the one before stay.
+        """Replace the sample; ports and arrivals of the one before stay unless given.
 
         Args:
             run, stage, elapsed_s: see ``Sample``.
             ports: (ports,) of the port table.
+            arrived: packets received, and those of them that were late.
         """
         header = self._header
         header["sequence"] += 1
         header["run"], header["stage"], header["elapsed_s"] = run, stage, elapsed_s
+        if arrived is not None:
+            header["received"], header["late"] = arrived
         if ports is not None:
             self._bytes[:] = ports.view(np.uint8)
         header["sequence"] += 1
 
     def clear(self, run: int, stage: int) -> None:
         """Replace the sample by one of a run that has not begun: all counters are 0."""
-        self.write(run, stage, 0.0, np.zeros_like(self._ports))
+        self.write(run, stage, 0.0, np.zeros_like(self._ports), (0, 0))
 
     def sequence(self) -> int:
         """Return a number that changes with each sample; 0 before the first."""
@@ -74,7 +90,14 @@ class SharedSample:
             header, ports = self._header[0].copy(), self._ports.copy()
             if before and before % 2 == 0 and self.sequence() == before:
                 run, stage = int(header["run"]), int(header["stage"])
-                return Sample(run, stage, float(header["elapsed_s"]), ports)
+                return Sample(
+                    run,
+                    stage,
+                    float(header["elapsed_s"]),
+                    ports,
+                    int(header["received"]),
+                    int(header["late"]),
+                )
         return None
 
     def close(self) -> None:

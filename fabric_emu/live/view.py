@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fabric_emu.live.shared import SharedSample
 from fabric_emu.live.viewer import TERMINAL_OFF, ViewPlan
+from fabric_emu.nic.order import OrderCounts
 from fabric_emu.processes import Child
 from fabric_emu.results.live import STAGES, Layout
 
@@ -33,6 +35,7 @@ class LiveView:
 
     Attributes:
         pid: of the process.
+        order: where NIC workers count late packets, while the view is on.
     """
 
     def __init__(self, layout: Layout, terminal: bool, listener: socket.socket | None) -> None:
@@ -43,6 +46,7 @@ class LiveView:
         self._elapsed_s = 0.0
         self._stack = contextlib.ExitStack()
         self.pid = 0
+        self.order: OrderCounts | None = None
 
     def __enter__(self) -> Self:
         """Start the process.
@@ -53,6 +57,8 @@ class LiveView:
         with contextlib.ExitStack() as stack:
             self._shared = SharedSample(self._layout.port_count)
             stack.callback(self._shared.close)
+            self.order = OrderCounts(len(os.sched_getaffinity(0)))
+            stack.callback(self.order.close)
             fds = [self._shared.fd]
             if self._listener:
                 fds.append(self._listener.fileno())
@@ -85,7 +91,8 @@ class LiveView:
         if self._stage == _SEND and elapsed_s < self._due_s:
             return
         self._due_s, self._elapsed_s = elapsed_s + INTERVAL_S, elapsed_s
-        self._shared.write(self._run, self._stage, elapsed_s, ports)
+        arrived = self.order.totals() if self.order else None
+        self._shared.write(self._run, self._stage, elapsed_s, ports, arrived)
 
     def measured(self, scheme: str, seed: int, reordered: float | None) -> None:
         """Take the share of packets out of order in a run that is over."""

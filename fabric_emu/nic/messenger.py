@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import plane_of
 from fabric_emu.nic.formats import FrameFormat
+from fabric_emu.nic.order import OrderCounter, OrderPlan
 from fabric_emu.nic.ring import MixedRing, Received
 from fabric_emu.nic.transport.packets import Kind
 from fabric_emu.nic.transport.recipe import TransportRecipe
@@ -43,6 +44,7 @@ class MessagePlan:
         transmit_slots, receive_slots: of each ring.
         tick_s: rest between two rounds.
         trimmed_dscp, last_hop_dscp: what switches set on frames they trim.
+        order: to count late packets by while they come; None does not.
     """
 
     cpu: int | None
@@ -59,6 +61,7 @@ class MessagePlan:
     tick_s: float
     trimmed_dscp: int
     last_hop_dscp: int
+    order: OrderPlan | None = None
 
     def open(self, stack: contextlib.ExitStack) -> Messenger:
         """Return the worker, its rings open."""
@@ -115,6 +118,7 @@ class Messenger:
         self.report = MessageReport()
         self._sent = np.zeros(2 * plan.space.queue_pairs, np.int64)
         self._received: list[Received] = []
+        self._order = OrderCounter(plan.order, frames.columns) if plan.order else None
 
     def serve(self, start_ns: int, connection: Connection) -> None:
         """Run from ``start_ns`` (CLOCK_MONOTONIC) until told to stop."""
@@ -124,6 +128,8 @@ class Messenger:
             now = (time.monotonic_ns() - start_ns) * 1e-9
             if now >= 0:
                 self._round(now)
+                if self._order:
+                    self._order.advance(now)
             rounds += 1
             if rounds % 16 == 0:
                 if not told and now > 0 and self._transport.finished():
@@ -146,6 +152,8 @@ class Messenger:
         if arrived:
             whole = arrived[0] if len(arrived) == 1 else _joined(arrived)
             self._received.append(whole)
+            if self._order:
+                self._order.take(whole)
             packets = plan.frames.received(
                 whole.headers, whole.lengths, plan.trimmed_dscp, plan.last_hop_dscp
             )
@@ -183,6 +191,8 @@ class Messenger:
     def finish(self) -> MessageReport:
         """Return the report."""
         report, ledger = self.report, self._transport.ledger
+        if self._order:
+            self._order.count()
         report.sent_frames = self._sent
         report.unsent = sum(ring.pending() for ring in self._transmit)
         report.ring_dropped = sum(ring.dropped() for ring in self._receive)

@@ -57,6 +57,7 @@ class Traffic:
 
     def _spawn(self, plan: Plan) -> None:
         ours, theirs = socket.socketpair()
+        counters = [plan.order.fd] if plan.order else []
         root = str(Path(fabric_emu.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         with theirs:
@@ -68,7 +69,7 @@ class Traffic:
                     str(theirs.fileno()),
                     str(os.getpid()),
                 ],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *counters],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the parent, which then ends its workers
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fabric_emu.errors import FabricError, RunFailed
 from fabric_emu.net import namespaces
+from fabric_emu.nic.order import OrderCounter, OrderPlan
 from fabric_emu.nic.ring import Received, ReceiveRing, TransmitRing
 from fabric_emu.nic.schedule import Schedule
 from fabric_emu.wire.decode import decode
@@ -74,6 +75,7 @@ class Plan:
         receivers: NIC ports it listens on.
         receive_slots: of each listening ring.
         tick_s: rest between two rounds; 0 spins.
+        order: to count late packets by while they come; None does not.
     """
 
     cpu: int | None
@@ -81,6 +83,7 @@ class Plan:
     receivers: tuple[Port, ...]
     receive_slots: int
     tick_s: float
+    order: OrderPlan | None = None
 
     def open(self, stack: contextlib.ExitStack) -> Worker:
         """Return the worker, its rings open."""
@@ -184,6 +187,7 @@ class Worker:
         self._plan = plan
         self.report = Report()
         self._received: list[tuple[int, Received]] = []
+        self._order = OrderCounter(plan.order, lambda rows, _: decode(rows)) if plan.order else None
         self._rings: list[TransmitRing] = []
         self._senders = []
         for stream in plan.streams:
@@ -217,6 +221,8 @@ class Worker:
                 for sender in self._senders:
                     sender.send(elapsed)
             self._receive()
+            if self._order:
+                self._order.advance(elapsed)
             rounds += 1
             if rounds % 16 == 0:
                 if not told and all(sender.finished() for sender in self._senders):
@@ -237,10 +243,14 @@ class Worker:
         for index, ring in enumerate(self._receivers):
             while (got := ring.take()) is not None:
                 self._received.append((index, got))
+                if self._order:
+                    self._order.take(got)
 
     def finish(self) -> Report:
         """Decode what was received and return the report."""
         report = self.report
+        if self._order:
+            self._order.count()
         report.sent = [sender.sent for sender in self._senders]
         report.unsent = sum(ring.pending() for ring in self._rings)
         report.ring_dropped = sum(ring.dropped() for ring in self._receivers)

@@ -103,12 +103,15 @@ class Sample:
         stage: index into ``STAGES``.
         elapsed_s: since the hosts began to send.
         ports: (ports,) of the port table.
+        received, late: data packets so far, and those of them that arrived behind a later one.
     """
 
     run: int
     stage: int
     elapsed_s: float
     ports: NDArray[np.void]
+    received: int = 0
+    late: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class Picture:
         lost: (bars,) packets dropped there so far.
         offered_bps: of all bars, since the sample before.
         queued_bytes, dropped, trimmed, marked: of all ports, so far.
-        reordered: share of packets that arrived behind a later one; None before the run is over.
+        reordered: share of packets that arrived behind a later one, so far; None before any has.
         past: runs that are over.
     """
 
@@ -240,7 +243,7 @@ class Meter:
             int(dropped.sum()),
             int(sample.ports["trimmed_packets"].sum()),
             int(sample.ports["marked_packets"].sum()),
-            self._reordered.get(sample.run),
+            self._reordered.get(sample.run, _share(sample)),
             self._past,
         )
         return self._last
@@ -265,12 +268,16 @@ class Meter:
                 last.dropped,
                 last.trimmed,
                 last.marked,
-                self._reordered.get(self._run),
+                self._reordered.get(self._run, last.reordered),
             )
             self._past = (*self._past, over)
         self._run, self._since_s = run, 0.0
         self._before = np.zeros_like(self._before)
         self._load = self._mean = np.zeros_like(self._load)
+
+
+def _share(sample: Sample) -> float | None:
+    return sample.late / sample.received if sample.received else None
 
 
 def _depth(ports: NDArray[np.void]) -> NDArray[np.int64]:

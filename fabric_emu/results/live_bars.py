@@ -38,10 +38,12 @@ def _head(layout: Layout, picture: Picture) -> list[Text]:
     time = f"   {elapsed:.1f} s, {left_s:.1f} s to go at most" if stage == "send" else f"   {stage}"
     status = Text(which, style="bold cyan").append(time, style="")
     rate = format_rate(round(picture.offered_bps, -3))
-    totals = Text(f"offered {rate}   queued {_bytes(picture.queued_bytes)}   dropped ")
+    flow = Text(f"offered {rate}   queued {_bytes(picture.queued_bytes)}   ")
+    flow.append(f"reordered {percent(picture.reordered, 1)}")
+    totals = Text("dropped ")
     totals.append(count(picture.dropped), style="red" if picture.dropped else "")
     totals.append(f"   trimmed {count(picture.trimmed)}   marked {count(picture.marked)}")
-    return [title, status, totals]
+    return [title, status, flow, totals]
 
 
 def _past(layout: Layout, picture: Picture) -> list[Text]:

@@ -72,13 +72,16 @@ def test_what_is_dropped_or_trimmed_was_asked_for() -> None:
 def test_loads_stay_while_queues_drain_and_what_is_over_is_remembered() -> None:
     topology = Topology()
     meter = Meter(layout_of(topology))
-    meter.picture(Sample(0, SEND, 1.0, table(topology, leaf1_spine2=1.5)))
-    last = meter.picture(Sample(0, DRAIN, 2.0, table(topology, leaf1_spine2=1.5)))
+    meter.picture(Sample(0, SEND, 1.0, table(topology, leaf1_spine2=1.5), 400, 40))
+    last = meter.picture(Sample(0, DRAIN, 2.0, table(topology, leaf1_spine2=1.5), 400, 80))
     assert last.load.max() == 1.5
+    assert last.reordered == 0.2
     fresh = meter.picture(Sample(1, SEND, 0.0, table(topology)))
     assert not fresh.load.any()
-    assert [(one.run, one.load, one.link) for one in fresh.past] == [(0, 1.5, "leaf1-spine2")]
-    # What receivers tell may come after the next run has begun.
+    (over,) = fresh.past
+    assert (over.run, over.load, over.link) == (0, 1.5, "leaf1-spine2")
+    assert (over.reordered, fresh.reordered) == (0.2, None)
+    # What was measured of all arrivals may come after the next run has begun.
     meter.measured(0, 0.25)
     later = meter.picture(Sample(1, SEND, 0.1, table(topology)))
     assert (later.reordered, later.past[0].reordered) == (None, 0.25)
@@ -97,7 +100,7 @@ def picture_of(topology: Topology) -> tuple[Layout, Picture]:
     meter = Meter(layout)
     meter.picture(Sample(0, SEND, 1.0, table(topology, leaf1_spine1=1.6)))
     meter.measured(0, 0.125)
-    return layout, meter.picture(Sample(1, SEND, 1.0, table(topology, leaf1_spine1=1.4)))
+    return layout, meter.picture(Sample(1, SEND, 1.0, table(topology, leaf1_spine1=1.4), 1000, 345))
 
 
 @pytest.mark.parametrize("width", [40, 79, 200])
@@ -116,7 +119,9 @@ def test_lines_say_what_is_to_be_seen() -> None:
     assert drawn[0] == "Two schemes"
     assert drawn[1] == "2 of 2: mrc, seed 1   1.0 s, 3.0 s to go at most"
     assert drawn[2].startswith("offered 140 Mbit/s   queued ")
-    assert drawn[3] == (
+    assert drawn[2].endswith("   reordered 34.5 %")
+    assert drawn[3] == "dropped 0   trimmed 0   marked 0"
+    assert drawn[4] == (
         "ecmp, seed 1: 160 % on leaf1-spine1, reordered 12.5 %, dropped 0, trimmed 0"
     )
     busiest = next(line for line in drawn if line.startswith("spine1"))
@@ -140,7 +145,7 @@ def test_a_sample_crosses_memory_whole() -> None:
     ours = SharedSample(len(ports))
     theirs = SharedSample(len(ports), socket.dup(ours.fd))
     assert theirs.read() is None
-    ours.write(1, SEND, 0.5, ports)
+    ours.write(1, SEND, 0.5, ports, (20, 3))
     sample = theirs.read()
     assert sample is not None
     assert (sample.run, sample.stage, sample.elapsed_s) == (1, SEND, 0.5)
@@ -151,11 +156,13 @@ def test_a_sample_crosses_memory_whole() -> None:
     assert sample is not None
     assert sample.stage == DRAIN
     assert (sample.ports == ports).all()
+    assert (sample.received, sample.late) == (20, 3)
     assert theirs.sequence() != before
     ours.clear(0, 0)
     sample = theirs.read()
     assert sample is not None
     assert not sample.ports["enqueued_bytes"].any()
+    assert (sample.received, sample.late) == (0, 0)
     del sample
     theirs.close()
     ours.close()
