@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -166,6 +167,8 @@ def test_live_draws_in_a_terminal_and_leaves_it_clean(scenario, tmp_path):
     text = drawn.decode()
     assert "1 of 1: ecmp, seed 1" in text
     assert "spine2" in text
+    # While hosts send, not only once the run is over: both in one picture, a line apart.
+    assert re.search(r"s to go at most.{0,200}?reordered \d+\.\d %", text, re.DOTALL)
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is back"
     assert "Results in" in output
 
@@ -230,6 +233,8 @@ def test_page_shows_changing_numbers_on_the_loopback_address_alone(page, wait_un
     assert layout["names"] == ["spine1", "spine2"] * 2
     # Two hosts send 0.9 of a link each over two uplinks.
     assert sum(second["mean"][:2]) == pytest.approx(1.8, rel=0.25)
+    # Already counted, and one path per flow keeps the order.
+    assert second["reordered"] == pytest.approx(0, abs=0.01)
     port = int(page.rstrip("/").rpartition(":")[2])
     with socket.socket() as other, pytest.raises(ConnectionRefusedError):
         other.connect(("127.0.0.2", port))

@@ -113,6 +113,7 @@ def test_counter_waits_for_a_batch_or_a_while() -> None:
     assert counts.totals() == (1, 0)
     counter.advance(INTERVAL_S)
     assert counts.totals() == (2, 0)
-    counter.take(Received(*(np.repeat(column, BATCH, axis=0) for column in one)))
+    for _ in range(BATCH):
+        counter.take(one)
     counter.advance(INTERVAL_S)
     assert counts.totals() == (2 + BATCH, 0)
