@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from fabric_emu.commands.calibrate import calibrate
 from fabric_emu.commands.check import check
 from fabric_emu.commands.clean import clean
 from fabric_emu.commands.doctor import doctor
@@ -118,6 +119,7 @@ for _command in (
     export,
     predict,
     check,
+    calibrate,
     import_,
     list_scenarios,
     schema,

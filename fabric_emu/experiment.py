@@ -70,6 +70,7 @@ def run_scheme(
     attach: Attach | None = None,
     order: OrderCounts | None = None,
     sample_every_s: float | None = None,
+    base_delay_s: float = 0.0,
 ) -> SchemeResult:
     """Build the scenario's fabric, run its workload under a scheme, and measure.
 
@@ -84,6 +85,7 @@ def run_scheme(
         order: where NIC workers are to count packets and late ones while they come; what was
             counted before is cleared. None spares them the work.
         sample_every_s: interval of the port counters' series; None: a few hundred samples.
+        base_delay_s: of every message in the ideal, beside serialisation; see ``calibration``.
 
     Raises:
         FabricError: the machine cannot, or the run broke; nothing is left behind.
@@ -94,7 +96,7 @@ def run_scheme(
         progress(Progress(scheme.name, seed, stage, share))
 
     tell("build", 0.0)
-    job = job_of(scenario, scheme, seed)
+    job = job_of(scenario, scheme, seed, base_delay_s)
     with Fabric(
         scenario.topology,
         job.scheme,

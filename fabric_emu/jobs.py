@@ -92,10 +92,16 @@ class Job(ABC):
         return {}
 
 
-def job_of(scenario: Scenario, scheme: Scheme, seed: int) -> Job:
-    """Return a scenario's workload under a scheme as a job."""
-    kind = MessageJob if isinstance(scenario.workload, Messages) else OpenLoopJob
-    return kind(scenario, scheme, seed)
+def job_of(scenario: Scenario, scheme: Scheme, seed: int, base_delay_s: float = 0.0) -> Job:
+    """Return a scenario's workload under a scheme as a job.
+
+    Args:
+        scenario, scheme, seed: what to run.
+        base_delay_s: of every message, beside serialisation; see ``IdealFabric``.
+    """
+    if isinstance(scenario.workload, Messages):
+        return MessageJob(scenario, scheme, seed, base_delay_s)
+    return OpenLoopJob(scenario, scheme, seed)
 
 
 class OpenLoopJob(Job):
@@ -170,8 +176,11 @@ class MessageJob(Job):
 
     grace, steady = 0.0, False
 
-    def __init__(self, scenario: Scenario, scheme: Scheme, seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, scheme: Scheme, seed: int, base_delay_s: float = 0.0
+    ) -> None:
         super().__init__(scenario, scheme.with_messages(), seed)
+        self._base_delay_s = base_delay_s
         self._workload = cast(Messages, scenario.workload)
         self._graph = self._workload.graph(scenario.topology, seed)
         self.duration = self._workload.duration
@@ -209,7 +218,8 @@ class MessageJob(Job):
         end = float(np.nanmax(finished, initial=0.0))
         mrc = plans[0].transport.kind == "mrc"
         framing = Framing.rocev2(space.payload, topology.families[0], reth_in_every_packet=mrc)
-        completion = complete(self._graph, started, finished, IdealFabric(topology, framing))
+        ideal = IdealFabric(topology, framing, self._base_delay_s)
+        completion = complete(self._graph, started, finished, ideal)
         counters: dict[str, int] = {}
         for report in reports:
             for name, count in report.counters.items():

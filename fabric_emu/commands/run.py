@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabric_emu import interrupts
+from fabric_emu.commands.calibrate import calibrated
 from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
 from fabric_emu.commands.terminal import Terminal, stops_as, terminal
 from fabric_emu.commands.watch import Watch
@@ -143,7 +144,11 @@ def run(
     from fabric_emu.experiment import machine, run_scheme
     from fabric_emu.results.run import RunResult
 
-    result = RunResult.begin(file.stem, described, all_seeds, machine())
+    found = calibrated(described) if described.topology.rate == "auto" else None
+    described = found.applied_to(described) if found else described
+    result = RunResult.begin(
+        file.stem, described, all_seeds, machine() | (found.document() if found else {})
+    )
     begun = True
     try:
         with (
@@ -151,6 +156,8 @@ def run(
             _progress_bar(len(all_seeds) * len(described.schemes), watch.draws) as bar,
             watch.running(bar) as (report, hooks),
         ):
+            if found:
+                hooks["base_delay_s"] = found.base_delay_s
             for one_seed in all_seeds:
                 for scheme in described.schemes:
                     measured = run_scheme(

@@ -69,7 +69,9 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
     fidelity = judge_fidelity(record, packets, agree, prediction, loads.offered)
     arrivals = record.arrivals
     data = record.data
-    delay = percentiles((arrivals.arrival_ns - arrivals.send_ns)[data] * 1e-9)
+    delay_s = (arrivals.arrival_ns - arrivals.send_ns)[data] * 1e-9
+    delay = percentiles(delay_s)
+    least = float(delay_s.min()) if len(delay_s) else 0.0
     paths = delivered_by_path(record)
     pair = arrivals.queue_pair[data]
     sequence = unwrap_sequence(arrivals.psn[data], flow=pair)
@@ -80,7 +82,7 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
         **summarise_links(record.topology, loads),
         "efficiency": record.efficiency(),
         "reordering": _reordering(record, pair, sequence, arrivals.arrival_ns[data]),
-        "delay": {"p50": delay.p50, "p99": delay.p99, "max": delay.max},
+        "delay": {"min": least, "p50": delay.p50, "p99": delay.p99, "max": delay.max},
         "packets": _without(asdict(packets), "unaccounted"),
         "paths": {"agree": agree, "used": int((paths[:, 1:].sum(axis=0) > 0).sum())},
         "prediction": _prediction(prediction, unpredicted),

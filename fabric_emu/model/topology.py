@@ -129,6 +129,10 @@ class Topology(Description):
     ecmp: NexthopGroups = Field(
         NexthopGroups(), description="weights of equal-cost next hops, resilient groups"
     )
+    rate: Literal["exact", "auto"] = Field(
+        "exact",
+        description="auto: run slows all rates down, by one factor, to what this machine carries",
+    )
     stands_for: Rate | None = Field(
         None, description="the real rate that link_rate stands for; results are also given in it"
     )

@@ -1,0 +1,1 @@
+"""Which link rate this machine carries a scenario at, and how little delay it adds."""
