@@ -9,7 +9,7 @@ from fabric_emu.calibration.cache import Calibration
 from fabric_emu.calibration.control import base_delay_s, control_scenario
 from fabric_emu.calibration.search import best_of_three, highest
 from fabric_emu.calibration.slower import slowed, slowest_factor
-from fabric_emu.errors import FabricError, HostUnfit
+from fabric_emu.errors import HostUnfit
 from fabric_emu.experiment import run_scheme
 from fabric_emu.measure.fidelity import SERVICE_TOLERANCE
 from fabric_emu.model.scale import data_frame_bytes
@@ -64,8 +64,7 @@ def _carries(scenario: Scenario, scheme: Scheme, tell: Tell) -> Callable[[float]
 
         def once() -> bool:
             verdict = _run(trial, scheme)["verdict"]
-            reasons = "; ".join(verdict["reasons"]) or "trustworthy"
-            tell(f"{scheme.name} at {rate}: {reasons}")
+            tell(f"{scheme.name} at {rate}: {(verdict['reasons'] or ['trustworthy'])[0]}")
             return bool(verdict["trustworthy"])
 
         return best_of_three(once)
@@ -117,8 +116,4 @@ def _control(scenario: Scenario, tell: Tell) -> float:
 
 
 def _run(scenario: Scenario, scheme: Scheme) -> dict[str, Any]:
-    try:
-        return run_scheme(scenario, scheme, scenario.seed).summary
-    except FabricError as error:
-        error.add_note(f"while calibrating, at {format_rate(scenario.topology.link_rate)}")
-        raise
+    return run_scheme(scenario, scheme, scenario.seed).summary
