@@ -13,6 +13,7 @@ import pytest
 
 from fabric_emu.calibration.cache import load
 from fabric_emu.measure.ideal import Framing, IdealFabric
+from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.scenario import Scenario
 
 COMMAND = [sys.executable, "-c", "from fabric_emu.cli import main; main()"]
@@ -49,6 +50,7 @@ def test_rate_auto_calibrates_first_and_the_ideal_counts_the_delay_floor(
     assert topology.link_rate == found["link_rate_bps"] == int(8e6 * found["factor"]) <= 8e6
     assert topology.rate == "exact"  # so that the saved scenario means this rate
     assert found["base_delay_s"] == found["delay_floor_s"] / 2 > 0  # two links of four
+    assert isinstance(scenario.workload, Messages)
     graph = scenario.workload.graph(topology, scenario.seed)
     ideal = IdealFabric(topology, Framing.rocev2(4096, 4), found["base_delay_s"])
     assert np.isclose(run["schemes"][0]["messages"]["ideal"], ideal.message_s(graph).mean())
