@@ -35,6 +35,8 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
 
     data["topology"]["rate"] = "exact"
     slow(data["topology"], "link_rate", "host_rate")
+    rates = data["topology"]["spine_rates"]
+    data["topology"]["spine_rates"] = [max(int(rate * factor), 1) for rate in rates]
     for fault in data["faults"]:
         slow(fault, "rate")
     flows = data["workload"].get("flows", ())
