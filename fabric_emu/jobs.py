@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.measure.completion import complete, noticed_figures
+from fabric_emu.measure.goodput import goodput
 from fabric_emu.measure.ideal import Framing, IdealFabric
 from fabric_emu.measure.record import Arrivals, Record, Senders
 from fabric_emu.model.message_workload import Messages
@@ -225,7 +226,8 @@ class MessageJob(Job):
             for name, count in report.counters.items():
                 counters[name] = counters.get(name, 0) + count
         failed = np.any([report.failed for report in reports], axis=0)
-        self._messages = completion.columns()
+        arrived = _first_of([report.arrived_s for report in reports])
+        self._messages = completion.columns() | goodput(arrived, space.size_bytes)
         self._figures = {
             **completion.summary(),
             "retransmitted": counters.get("retransmitted", 0),

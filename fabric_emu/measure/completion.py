@@ -188,38 +188,6 @@ def _last(times: Floats, of: Ints, groups: int) -> Floats:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def goodput_bps(start_s: Floats, finish_s: Floats, size_bytes: Ints, edges_s: Floats) -> Floats:
-    """Return (bins,) the payload delivered in each bin over its length.
-
-    A message's bytes are spread evenly from its start to its finish, so that a stall within a
-    message does not show: give packets, with their arrival as start and finish, to see it. What
-    takes less than a thousandth of a bin counts in the bin of its finish, what has not finished
-    (NaN) in none.
-
-    Args:
-        start_s, finish_s: (n,) of each message or packet.
-        size_bytes: (n,) payload.
-        edges_s: (bins + 1,) rising.
-    """
-    done = ~np.isnan(finish_s)
-    start, finish, size = start_s[done], finish_s[done], size_bytes[done].astype(np.float64)
-    # So that the rates below stay of a size that rounding does not spoil.
-    at_once = finish - start < 1e-3 * np.diff(edges_s).min()
-    delivered = np.histogram(finish[at_once], edges_s, weights=size[at_once])[0]
-    start, finish, size = start[~at_once], finish[~at_once], size[~at_once]
-    # Each message adds its rate at its start and takes it away at its finish.
-    rate = size / (finish - start)
-    times = np.concatenate([start, finish])
-    order = np.argsort(times)
-    times = times[order]
-    rates = np.cumsum(np.concatenate([rate, -rate])[order])
-    total = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])[: len(times)]
-    if len(times):
-        delivered = delivered + np.diff(np.interp(edges_s, times, total))
-    per_s: Floats = delivered * 8 / np.diff(edges_s)
-    return per_s
-
-
 def noticed_figures(noticed_s: Floats) -> dict[str, Any]:
     """Return how soon senders knew of losses: ``p50``, ``p99``, ``max`` and ``count``.
 

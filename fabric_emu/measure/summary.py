@@ -37,8 +37,9 @@ class SchemeResult:
         ports: columns of one row per port.
         series: port counters over time; see ``measure.series``.
         reordering: shares of packets by displacement; see ``measure.reorder_profile``.
-        messages: start and finish of every message and collective; see
-            ``measure.completion.Completion.columns``. Empty for open loops.
+        messages: start and finish of every message and collective, goodput over time; see
+            ``measure.completion.Completion.columns`` and ``measure.goodput``. Empty for open
+            loops.
     """
 
     summary: dict[str, Any]

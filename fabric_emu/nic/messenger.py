@@ -75,6 +75,7 @@ class MessageReport(Report):
     Attributes:
         sent_frames: (2 x queue pairs,) frames handed to the kernel: data, then answers.
         started_s, finished_s: (messages,) see ``Ledger``.
+        arrived_s: (packets,) likewise.
         counters: the transport's.
         failed: (queue pairs,) bool.
         noticed_s: (losses,) see ``Transport``.
@@ -84,6 +85,7 @@ class MessageReport(Report):
     sent_frames: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     started_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     finished_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    arrived_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     counters: dict[str, int] = field(default_factory=dict)
     failed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
     noticed_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -197,6 +199,7 @@ class Messenger:
         report.unsent = sum(ring.pending() for ring in self._transmit)
         report.ring_dropped = sum(ring.dropped() for ring in self._receive)
         report.started_s, report.finished_s = ledger.started_s, ledger.finished_s
+        report.arrived_s = ledger.arrived_s
         report.counters = dict(self._transport.counters)
         report.counters["duplicates"] = ledger.duplicates
         report.failed = self._transport.failed

@@ -66,7 +66,7 @@ class SavedScheme:
 
     @cached_property
     def messages(self) -> dict[str, NDArray[Any]]:
-        """Begin and length of messages and collectives; empty for open loops."""
+        """Begin and length of messages and collectives, goodput; empty for open loops."""
         return self.run.arrays(self.summary, "messages")
 
 

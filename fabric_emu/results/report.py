@@ -18,6 +18,7 @@ from fabric_emu.results.fabric_map import BUCKETS, map_svg, natural_width
 from fabric_emu.results.frames import frames
 from fabric_emu.results.page import text_of
 from fabric_emu.results.plots.completion import completion
+from fabric_emu.results.plots.goodput import goodput
 from fabric_emu.results.plots.loads import uplink_loads
 from fabric_emu.results.plots.paths import path_bytes
 from fabric_emu.results.plots.plot import Plot
@@ -72,6 +73,7 @@ def plots_of(runs: Sequence[RunResult], entries: Sequence[Entry]) -> list[Plot]:
         queue_depth(entries),
         losses(entries),
         completion(entries),
+        goodput(entries),
         reordering(entries),
         path_bytes(entries),
         seeds(runs, entries),

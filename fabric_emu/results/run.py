@@ -8,7 +8,8 @@ A run's folder, format 1, SI units throughout (seconds, bytes, bit/s, ratios)::
     ports-SCHEME.csv     a row per port: loads over the run, counters at its end
     series-SCHEME.npz    counters of every port over time: ``measure.series``
     reordering-SCHEME.npz  shares of packets by displacement: ``measure.reorder_profile``
-    messages-SCHEME.npz  begin and length of every message: ``measure.completion``; if there are any
+    messages-SCHEME.npz  begin and length of every message: ``measure.completion``, goodput over
+                         time: ``measure.goodput``; if there are any
     frr-SWITCH.conf      what FRR read, where BGP ran; with -SCHEME where that has BGP of its own
     captures/            pcapng files, where captures were asked for: NAME-SCHEME.pcapng
     report.html          all of it as pictures; made from the files above, never read

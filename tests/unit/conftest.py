@@ -201,6 +201,8 @@ def _messages(count: int) -> dict[str, NDArray[Any]]:
         "collective_begin_s": np.zeros(2),
         "collective_taken_s": taken[-2:],
         "collective_ideal_s": taken[-2:] / 2,
+        "goodput_edges_s": np.array([0.0, 1.0, 2.0]),
+        "goodput_bps": np.array([4e6, 1e6]),
     }
 
 

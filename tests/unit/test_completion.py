@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_emu.measure.completion import Completion, bus_factor, complete, goodput_bps
+from fabric_emu.measure.completion import Completion, bus_factor, complete
+from fabric_emu.measure.goodput import PACKETS_PER_BIN, goodput, goodput_bps
 from fabric_emu.measure.ideal import Framing, IdealFabric
 from fabric_emu.model.collectives import (
     all_to_all,
@@ -438,6 +439,27 @@ def test_goodput_by_hand():
     assert found == pytest.approx([4000, 4000, 1200])
     nothing = np.zeros(0)
     assert goodput_bps(nothing, nothing, nothing.astype(int), np.arange(3.0)).tolist() == [0, 0]
+
+
+def test_goodput_of_a_run_shows_a_stall_and_counts_what_arrived():
+    # Two packets a millisecond, except for the third of four tenths of a second.
+    arrived = np.sort(np.tile(np.arange(1, 401) / 1000, 2))
+    stalled = (arrived > 0.2) & (arrived <= 0.3)
+    arrived[stalled] = np.nan
+    size = np.full(len(arrived), 1000)
+    found = goodput(arrived, size)
+    edges, bps = found["goodput_edges_s"], found["goodput_bps"]
+    assert len(bps) == 600 // PACKETS_PER_BIN
+    assert (edges[0], edges[-1]) == (0, 0.4)
+    assert (bps * np.diff(edges)).sum() / 8 == pytest.approx(600 * 1000)
+    inside = (edges[:-1] > 0.2) & (edges[1:] < 0.3)
+    assert inside.any()
+    assert not bps[inside].any()
+    # 2 x 8000 bit in each millisecond; a bin of 6.67 ms has 6 of them or 7.
+    lively = (edges[1:] < 0.2) | (edges[:-1] > 0.3)
+    assert bps[lively] == pytest.approx(16e6, rel=1 / 6.6)
+    nothing = goodput(np.full(3, np.nan), np.full(3, 1000))
+    assert [len(column) for column in nothing.values()] == [0, 0]
 
 
 @given(

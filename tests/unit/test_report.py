@@ -115,6 +115,8 @@ def test_plots_show_what_there_is(whole_run_of: Run, run: RunResult, summary_of:
     assert traces[0]["y"][1:] == pytest.approx([i / 20 for i in range(1, 21)])
     assert traces[1]["name"] == "ideal"
     assert traces[1]["x"][-1] == pytest.approx(1.0)
+    (trace,) = messages["goodput"]["variants"][""][0]["figure"]["data"]
+    assert (trace["x0"], trace["dx"], trace["y"]) == (0.5, 1, [4_000_000, 1_000_000])
 
 
 def test_bytes_by_path_leave_answers_out(run: RunResult) -> None:

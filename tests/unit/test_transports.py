@@ -9,6 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fabric_emu.model.collectives import all_to_all, incast, permutation, ring_all_reduce
+from fabric_emu.nic.entropy.ev_set import EvState
 from fabric_emu.nic.transport.base import Transport
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.rc import Rc, RcSettings
@@ -123,6 +124,10 @@ def assert_complete(transport, graph, space):
         waits = graph.after[graph.after_offsets[row] : graph.after_offsets[row + 1]]
         assert (ledger.finished_s[waits] <= ledger.started_s[row]).all()
     assert (ledger.finished_s >= ledger.started_s).all()
+    # And it is complete with the last of its packets.
+    last = np.full(len(graph), -np.inf)
+    np.maximum.at(last, message, ledger.arrived_s)
+    assert (ledger.finished_s == last)[np.isfinite(last)].all()
 
 
 GRAPHS = {
@@ -260,6 +265,52 @@ def test_rc_drops_what_is_trimmed():
     transport.receive(Packets.of(Kind.DATA, np.zeros(1, np.int64), trimmed=True), 0.0)
     assert not transport.ledger.received.any()
     assert transport.counters["trimmed_received"] == 1
+
+
+class Severed(Network):
+    """Loses all that carries some entropy values, for a time."""
+
+    def __init__(self, values, from_s, until_s):
+        super().__init__(Weather(), 1)
+        self._values, self._from_s, self._until_s = values, from_s, until_s
+
+    def send(self, packets, now_s):
+        if self._from_s <= now_s < self._until_s:
+            packets = packets.take(~np.isin(packets.entropy, self._values))
+        super().send(packets, now_s)
+
+
+def test_a_broken_path_is_left_probed_and_taken_again_once_it_is_whole():
+    graph = permutation(range(2), 3_000_000, 1)
+    space = space_of(graph)
+    transport = recipe("mrc", space).make(graph, space, np.ones(2, bool))
+    values = transport._entropy
+    bad = np.arange(0xC000, 0xC008)
+    broken, whole, now = 0.1, 0.5, 0.0
+    network = Severed(bad, broken, whole)
+    late_on_bad = again_on_bad = 0
+    while now < 2.0 and not transport.finished():
+        transport.receive(network.take(now), now)
+        sent = transport.transmit(now, np.full(2, ROOM))
+        on_bad = np.isin(sent.entropy, bad)[sent.kind == Kind.DATA].sum()
+        # 64 values have had their turn after 16 ms of 4 packets each, and a loss is noticed by the
+        # timeout of 5 round trips at the latest; from then on only probes go that way.
+        late_on_bad += on_bad * (broken + 10 * RTT_S <= now < whole)
+        again_on_bad += on_bad * (now > whole)
+        if now < whole:
+            restored_before = values.restored
+        network.send(sent, now)
+        now += TICK_S
+    assert transport.finished()
+    assert_complete(transport, graph, space)
+    assert late_on_bad == 0
+    assert values.exclusions >= 2 * len(bad)
+    assert restored_before == 0
+    # All that was left out has come back by an answered probe, and carries data.
+    assert transport.counters["probe"] > transport.counters["probe_ack"] >= values.restored
+    assert values.restored == values.exclusions
+    assert (values.state == EvState.GOOD).all()
+    assert again_on_bad > 0
 
 
 @pytest.mark.parametrize(("queue_pairs", "split"), [(1, False), (4, False), (4, True)])

@@ -26,6 +26,7 @@ class Ledger:
         started_s, finished_s: (messages,) when each was released (at its source) and arrived
             whole (at its destination), after the run's start; NaN before, and elsewhere.
         received: (packets,) bool, arrived at this worker's hosts.
+        arrived_s: (packets,) when each was taken in there, after the run's start; NaN elsewhere.
         duplicates: packets that arrived again.
     """
 
@@ -49,6 +50,7 @@ class Ledger:
         self.started_s = np.full(n, np.nan)
         self.finished_s = np.full(n, np.nan)
         self.received = np.zeros(space.packets, bool)
+        self.arrived_s = np.full(space.packets, np.nan)
         self.duplicates = 0
 
     def next_release_s(self) -> float:
@@ -90,6 +92,7 @@ class Ledger:
         self.duplicates += len(flat) - int(fresh.sum())
         unique = unique[fresh]
         self.received[unique] = True
+        self.arrived_s[unique] = now_s
         message = self._space.part_message[self._space.part_of[unique]]
         np.subtract.at(self._missing, message, 1)
         touched = np.unique(message)
