@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fabric_emu.measure.paths import Conservation, PathCheck
 from fabric_emu.measure.record import Record
 from fabric_emu.measure.reordering import count_inversions
+from fabric_emu.model.queue_pair import plane_of
 from fabric_emu.model.scale import base_rtt_s as base_rtt_s
 from fabric_emu.model.topology import PATH_STAMPS
 
@@ -232,16 +233,18 @@ def _order(record: Record) -> Check:
     if record.closed_loop:
         data &= arrivals.send_ns > 0  # too short a payload has no room for the time
     group = arrivals.queue_pair[data] * (PATH_STAMPS + 1) + arrivals.path_stamp[data]
+    planes = record.topology.planes
+    if record.closed_loop and planes > 1:
+        # Planes have the same stamps; a packet's entropy names its plane.
+        group = group * planes + plane_of(arrivals.source_port[data], planes)
     sequence = arrivals.psn[data]
     if record.closed_loop:
         # A packet may be sent again: by the time of sending, those of one batch by their number.
         order = np.lexsort((sequence, arrivals.send_ns[data]))
         sequence = np.empty(len(order), np.int64)
         sequence[order] = np.arange(len(order))
-    # With parallel links, or messages over several planes, a stamp stands for several paths,
-    # unless every queue pair keeps to one.
-    spread = record.topology.planes > 1 and record.closed_loop
-    comparable = record.one_path or (record.topology.links_per_pair == 1 and not spread)
+    # With parallel links a stamp stands for several paths, unless every queue pair keeps to one.
+    comparable = record.one_path or record.topology.links_per_pair == 1
     inversions = count_inversions(group, sequence) if comparable else 0
     return Check(
         "order on one path",

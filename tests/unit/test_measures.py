@@ -246,6 +246,26 @@ def test_each_fault_makes_the_run_doubtful_for_its_own_reason(run, reason):
     assert [text for text in found.reasons if reason in text]
 
 
+@pytest.mark.parametrize(("planes", "other_port", "overtaken"), [(1, 1, 1), (2, 2, 1), (2, 1, 0)])
+def test_sprayed_messages_keep_their_order_on_each_path_of_each_plane(
+    planes, other_port, overtaken
+):
+    run = record()
+    run = dataclasses.replace(
+        run,
+        topology=TOPOLOGY.model_copy(update={"planes": planes}),
+        closed_loop=True,
+        one_path=False,
+    )
+    arrivals = run.arrivals
+    # Of two neighbours of one queue pair with one stamp the later one is there first. With two
+    # planes, neighbouring source ports lead to different ones, over paths with the same stamps.
+    arrivals.source_port[11] += other_port
+    arrivals.send_ns[[10, 11]] = arrivals.send_ns[[11, 10]]
+    order = next(check for check in verdict(run).checks if check.name == "order on one path")
+    assert order.measured == overtaken
+
+
 def test_a_wrong_prediction_makes_the_run_doubtful():
     run = record()
     run.predicted[1] = run.predicted[0]
