@@ -16,7 +16,7 @@ from fabric_emu.commands.run import INTERRUPTED
 from fabric_emu.commands.terminal import stops_as, terminal, tolerate_narrow_encodings
 from fabric_emu.errors import FabricError, HostUnfit
 
-SUBJECTS = ("packets", "policies", "build", "predict")
+SUBJECTS = ("packets", "policies", "build", "predict", "transports")
 WITHOUT_ROOT = ("predict",)
 FORMAT = 1
 
@@ -40,6 +40,7 @@ def main(subjects: tuple[str, ...], quick: bool, json_file: Path | None) -> None
     policies  packets per second of the same path with each switch policy, beside plain ECMP
     build     time to build and free fabrics, beside stock Mininet
     predict   five-tuples hashed per second
+    transports  the highest link rate at which 16 hosts keep a trustworthy verdict, per transport
 
     All of them unless some are named. Needs root, but for predict. Ends with 0 when all that is
     required holds, 1 when something does not, 3 when this machine cannot, 4 when a run broke, 130

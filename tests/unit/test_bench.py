@@ -14,6 +14,8 @@ from rich.console import Console
 from fabric_emu.bench.__main__ import main
 from fabric_emu.bench.course import middle_rate
 from fabric_emu.bench.table import Row, as_json, figure, print_rows
+from fabric_emu.bench.transports import host_share, turnaround
+from fabric_emu.measure.summary import SchemeResult
 
 
 def rates(ours: tuple[float, ...], theirs: tuple[float, ...], required: float) -> Row:
@@ -111,6 +113,28 @@ def test_the_rate_is_that_of_the_middle() -> None:
     at = np.arange(0.0, 15.0, 0.25)
     count = np.clip((at - 2) * 10, 0, 100) + 5
     assert middle_rate(np.stack([at, count], axis=1)) == pytest.approx(10.0, rel=1e-9)
+
+
+def test_a_transports_share_of_line_rate_is_the_mean_over_senders() -> None:
+    messages = {
+        # Host 0 is done 2 s after the begin at 1 s, host 2 after 4 s.
+        "source": np.array([0, 0, 2]),
+        "start_s": np.array([1.0, 1.0, 1.0]),
+        "taken_s": np.array([1.0, 2.0, 4.0]),
+        "collective_begin_s": np.array([1.0]),
+        "collective_ideal_s": np.array([2.0]),
+    }
+    assert host_share(SchemeResult({}, {}, {}, messages=messages)) == (1 + 1 / 2) / 2
+    messages["taken_s"][2] = np.nan
+    assert host_share(SchemeResult({}, {}, {}, messages=messages)) == (1 + 0) / 2
+
+
+def test_turnaround_is_counted_in_packet_times() -> None:
+    checks = [
+        {"name": "longest pause", "measured": 1.0, "limit": 2.0},
+        {"name": "NIC turnaround p99", "measured": 0.003, "limit": 0.004},
+    ]
+    assert turnaround(checks) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("counts", [[5, 5, 5, 5], [0, 0, 100, 100], [0, 100]])
