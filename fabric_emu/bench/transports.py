@@ -21,8 +21,8 @@ from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Nic, Scheme
 from fabric_emu.model.topology import Topology
 
-RATES_BPS = (20_000_000, 30_000_000, 40_000_000, 50_000_000, 100_000_000)
-QUICK_RATES_BPS = (20_000_000, 50_000_000)
+RATES_BPS = tuple(mbit * 1_000_000 for mbit in (10, 20, 30, 40, 50, 100))
+QUICK_RATES_BPS = (10_000_000, 20_000_000)
 SCHEMES = {
     # One queue pair per host would take a third of line rate or less where three hosts share an
     # uplink, and spare the machine. 32 unacknowledged packets of a host in all.
@@ -63,7 +63,10 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
         held, missed = _climb(transport, scheme, quick, tell)
         note = ""
         if missed:
-            note = f"doubtful at {figure(missed.rate_bps, 'bit/s')}: {'; '.join(missed.reasons)}"
+            note = (
+                f"doubtful at {figure(missed.rate_bps, 'bit/s')} ({missed.share:.0%} of line rate, "
+                f"turnaround p99 {missed.turnaround:.1f} packet times): {'; '.join(missed.reasons)}"
+            )
         highest = float(held.rate_bps) if held else 0.0
         yield Row("transports", f"{transport}: highest rate", "bit/s", (highest,), note=note)
         if held:
