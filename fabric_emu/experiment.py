@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fabric_emu.jobs import Job, Ran, job_of
 from fabric_emu.measure.downlinks import room_share, summarise_downlinks
 from fabric_emu.measure.links import LinkLoads
+from fabric_emu.measure.recovery import LossWatch, summarise_recovery
 from fabric_emu.measure.series import Sampler, service
 from fabric_emu.measure.summary import SchemeResult, summarise_run
 from fabric_emu.measure.switching import lateness, summarise_switches
@@ -26,7 +27,8 @@ from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Topology
 from fabric_emu.net.as_built import altered_interfaces
 from fabric_emu.net.fabric import Fabric
-from fabric_emu.net.faults import Timeline, no_route_drops
+from fabric_emu.net.faults import Timeline
+from fabric_emu.net.no_route import NoRouteCounts
 from fabric_emu.net.selftest import prediction_support
 from fabric_emu.nic.order import OrderCounts, OrderPlan
 from fabric_emu.nic.traffic import Traffic
@@ -117,22 +119,26 @@ def run_scheme(
 
         def watch(elapsed_s: float) -> None:
             observer(elapsed_s, fabric.ports.ports)
+            if scenario.faults:
+                losses.look(elapsed_s)
 
         with (
             attach(fabric) if attach else contextlib.nullcontext({}) as noted,
             Traffic(plans, fabric.lease.add_process) as traffic,
+            NoRouteCounts(fabric.topology.switches, fabric.namespace_fds) as unrouted,
         ):
             with (
                 contextlib.closing(Timeline(fabric, scenario.faults)) as timeline,
                 traffic.real_time(),
             ):
                 # Interfaces that come up report their IPv6 groups, to others not up yet.
-                unrouted = no_route_drops(fabric)
+                losses = LossWatch(fabric.ports.ports, unrouted.total)
                 sampler = Sampler(fabric.ports.ports, sample_every_s)
                 series = _send(fabric, sampler, traffic, timeline, job, tell, watch)
             adverts = fabric.adverts.stop() if fabric.adverts else None
             _drain(fabric, tell)
-            watch(traffic.elapsed_s())
+            no_route = losses.no_route
+            observer(traffic.elapsed_s(), fabric.ports.ports)
             reports = traffic.stop()
             fabric.check_whole()
         tell("collect", 0.97)
@@ -140,7 +146,6 @@ def run_scheme(
         served[timeline.ports] = np.nan  # at a rate that is not the link's own
         snapshot = fabric.ports.snapshot()
         limits = fabric.ports.configs["drop_at_bytes"].copy()
-        no_route = no_route_drops(fabric) - unrouted
         counters = fabric.switches.totals()
         altered = len(altered_interfaces(fabric))
     predicted = None
@@ -164,6 +169,12 @@ def run_scheme(
     result.summary.update(_downlinks(scenario, result, record.window_s))
     result.summary.update(job.figures())
     result.summary.update(noted)
+    if scenario.faults:
+        unfinished = result.summary.get("completion", {}).get("unfinished", 0)
+        first = min(fault.at for fault in scenario.faults)
+        result.summary["recovery"] = summarise_recovery(
+            record, losses.last_s, first, traffic.start_realtime_ns, unfinished
+        )
     result.summary["control_plane"] = {
         "kind": fabric.control_plane.kind,
         "ready": fabric.ready_s,

@@ -6,17 +6,32 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from fabric_emu.model.fields import Description, Duration
+from fabric_emu.model.fields import Description, Duration, Moment
+
+
+def _never(value: Any) -> Any:
+    return None if value == "never" else value
+
+
+ConvergenceField = Annotated[
+    Moment | None,
+    BeforeValidator(_never, json_schema_input_type=Literal["never"] | Moment | None),
+]
 
 
 class Static(Description):
-    """Routes are set when the fabric is built and stay.
+    """Routes are set when the fabric is built.
 
-    A switch whose own link goes down leaves it at once; others never hear of it and go on sending
-    towards the loss.
+    A switch whose own link goes down leaves it at once. Others send towards the loss until
+    ``convergence`` has passed, then leave the next hops that lead nowhere; all take the link again
+    when it comes back. A link that loses packets without going down is never left.
     """
 
     kind: Literal["static"] = "static"
+    convergence: ConvergenceField = Field(
+        None,
+        description="from the loss of a link to the repair by switches not at its ends, or never",
+    )
 
 
 class Bgp(Description):

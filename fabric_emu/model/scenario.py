@@ -107,6 +107,16 @@ class Scenario(Description):
                 "weights or resilient groups",
                 "left out with control_plane: bgp, which makes next-hop groups of its own",
             )
+        for scheme in self.schemes:
+            plane, policy = self.control_plane_of(scheme), scheme.switch.policy.kind
+            repaired = isinstance(plane, Static) and plane.convergence is not None
+            if repaired and policy != "ecmp":
+                raise ScenarioError(
+                    "control_plane.convergence",
+                    plane.model_dump()["convergence"],
+                    f"never with scheme {scheme.name}: policy {policy} has no remote repair",
+                    "a scheme's switch section may have a control_plane of its own",
+                )
         for i, fault in enumerate(self.faults):
             fault.find(self.topology, f"faults[{i}]")
 

@@ -14,7 +14,7 @@ from fabric_emu.errors import HostUnfit, RunFailed, WaitTimeout
 from fabric_emu.model.control_plane import Bgp
 from fabric_emu.model.frr import configuration
 from fabric_emu.model.topology import Node, Role
-from fabric_emu.net.kernel_routes import Routes, bgp_routes
+from fabric_emu.net.kernel_routes import RTPROT_BGP, Routes, kernel_routes
 from fabric_emu.net.namespaces import NETNS_DIR
 from fabric_emu.net.netlink import NetlinkSocket
 
@@ -157,7 +157,7 @@ class Routers:
     def _routes(self, sock: NetlinkSocket) -> Routes:
         found: Routes = {}
         for family in self._fabric.topology.families:
-            found |= bgp_routes(sock, family)
+            found |= kernel_routes(sock, family, RTPROT_BGP)
         return found
 
     def expected(self, switch: Node) -> Routes:

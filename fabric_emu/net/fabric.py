@@ -19,6 +19,7 @@ from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Link, Node, Role, Topology, hash_seed, mac_address
 from fabric_emu.net import links, namespaces, shaping
 from fabric_emu.net.bgp import Routers
+from fabric_emu.net.convergence import Convergence
 from fabric_emu.net.faults import LiveLink
 from fabric_emu.net.netlink import CREATE, NetlinkSocket
 from fabric_emu.net.registry import IFINDEX_BLOCK, Lease
@@ -55,6 +56,7 @@ class Fabric:
         plan: what the switches do, in numbers.
         adverts: who sends the adverts of global load balancing; None under other policies.
         routers: FRR's daemons, under BGP.
+        convergence: which links are down, and who knows.
         ready_s: how long BGP took from the start of its daemons to all routes.
         namespace_fds: file descriptor of each node's namespace.
         hash_seeds_set: whether this kernel took the hash seeds.
@@ -79,6 +81,10 @@ class Fabric:
         self.scheme = scheme or Scheme.named("ecmp")
         self.seed = seed
         self.control_plane = control_plane or self.scheme.switch.control_plane or Static()
+        plane = self.control_plane
+        self.convergence = Convergence(
+            self, plane.convergence if isinstance(plane, Static) else None
+        )
         self.routers: Routers | None = None
         self.ready_s: float | None = None
         self.hash_seeds = hash_seeds or self.scheme.switch.hash_seeds or "per-switch"
@@ -149,6 +155,7 @@ class Fabric:
         _raise_file_limit(3 * len(topology.nodes) + 256)
         self.lease = Lease.take()
         self._stack.callback(self.lease.release)
+        self._stack.callback(self.convergence.close)
         base = self.lease.ifindex_base
         self.ports = PortTable(
             PortConstants(
@@ -191,7 +198,9 @@ class Fabric:
     def routing(self, socket_of: Callable[[str], NetlinkSocket], flags: int = CREATE) -> Routing:
         """Return what queues addresses, neighbours and routes of this fabric."""
         bgp = isinstance(self.control_plane, Bgp)
-        return Routing(self.topology, self.lease.ifindex_base, socket_of, flags, bgp=bgp)
+        dead_for = self.convergence.dead_for
+        base = self.lease.ifindex_base
+        return Routing(self.topology, base, socket_of, flags, bgp=bgp, dead_for=dead_for)
 
     def _start_bgp(self, bgp: Bgp) -> None:
         self.routers = Routers(self, bgp)

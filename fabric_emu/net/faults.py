@@ -9,13 +9,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabric_emu.errors import ScenarioError, WaitTimeout
 from fabric_emu.model.fault import Fault
 from fabric_emu.model.topology import Link, Node
-from fabric_emu.net import links, namespaces, shaping
+from fabric_emu.net import links, shaping
 from fabric_emu.net.netlink import REPLACE, NetlinkSocket
 from fabric_emu.units import parse_duration, parse_rate
 
@@ -43,7 +42,8 @@ class LiveLink:
         """Take the link down at both ends, which know it at once; bring it back at the end.
 
         The kernel takes the link out of its nexthop groups at the two ends; other switches go on
-        sending towards them. What was in the link's queues is lost and counted as ``link_down``.
+        sending towards them until the control plane has converged, if ever. What was in the
+        link's queues is lost and counted as ``link_down``.
 
         Fidelity: a real link takes milliseconds to be noticed as lost.
         """
@@ -155,17 +155,30 @@ class LiveLink:
                 sock.flush()
             if up:
                 self._await_operational(sockets)
-                # With a link the kernel forgets its neighbours, nexthops and the routes over them.
-                routing = fabric.routing(sockets.__getitem__, REPLACE)
-                routing.neighbours(link)
-                routing.link_locals(link)
-                for node, _ in ends:
-                    routing.routes(node)
-                    sockets[node.name].flush()
+                self._set_routes(sockets)
         if up:
             dead[[port for _, port in ends]] = 0
         else:
+            fabric.convergence.lost(link)
             self._write_off(ends)
+
+    def _set_routes(self, sockets: Mapping[str, NetlinkSocket]) -> None:
+        """Set what leads over a link that has come up.
+
+        With a link the kernel forgets its neighbours, nexthops and the routes over them. The ends
+        come first: others send towards the link when it can take packets.
+        """
+        fabric, link = self._fabric, self.link
+        missed = fabric.convergence.back(link)
+        with fabric.convergence.lock:
+            routing = fabric.routing(sockets.__getitem__, REPLACE)
+            routing.neighbours(link)
+            routing.link_locals(link)
+            for node in (link.lower, link.upper):
+                routing.routes(node)
+                sockets[node.name].flush()
+            if missed:
+                fabric.convergence.set_routes_elsewhere(link)
 
     def _await_operational(self, sockets: Mapping[str, NetlinkSocket]) -> None:
         """Wait for both ends to send; the kernel sets their queues to work a little later."""
@@ -233,23 +246,3 @@ class _Entry:
 
     def __call__(self) -> None:
         self._stack.enter_context(self._link.fault(self._fault))
-
-
-def no_route_drops(fabric: Fabric) -> int:
-    """Return how many packets a fabric's switches have dropped for want of a route.
-
-    Source: RFC 4293, ipSystemStatsInNoRoutes, as the kernel counts it in each namespace.
-    """
-    total = 0
-    for node in fabric.topology.switches:
-        with namespaces.inside(fabric.namespace_fds[node.name]):
-            proc = Path("/proc/thread-self/net")
-            lines = [line.split() for line in (proc / "netstat").read_text().splitlines()]
-            for names, values in zip(lines[::2], lines[1::2], strict=True):
-                if names[0] == "IpExt:":
-                    total += int(values[names.index("InNoRoutes")])
-            six = proc / "snmp6"
-            if six.exists():
-                counts = dict(line.split() for line in six.read_text().splitlines())
-                total += int(counts["Ip6InNoRoutes"])
-    return total

@@ -13,20 +13,20 @@ from fabric_emu.net.netlink import NLM_F_REQUEST, NetlinkSocket, RouteMessage, a
 _NLM_F_DUMP = 0x300
 _RTA_DST, _RTA_OIF, _RTA_MULTIPATH = 1, 4, 9
 _RTM_HEADER = struct.Struct("=BBBBBBBBI")
-_RTPROT_BGP = 186
+RTPROT_STATIC, RTPROT_BGP = 4, 186
 
 Routes = dict[str, tuple[int, ...]]
 
 
-def bgp_routes(sock: NetlinkSocket, family: int) -> Routes:
-    """Return the interface indexes of each prefix that BGP has put into the kernel, in order."""
+def kernel_routes(sock: NetlinkSocket, family: int, protocol: int) -> Routes:
+    """Return the interface indexes of each prefix of a protocol's routes, in ECMP order."""
     number = socket.AF_INET if family == 4 else socket.AF_INET6
     request = encode(RouteMessage, RTM_GETROUTE, NLM_F_REQUEST | _NLM_F_DUMP, [], family=number)
     found: Routes = {}
     for message in sock.dump(request):
-        _, length, _, _, _, protocol, *_ = _RTM_HEADER.unpack_from(message, 16)
+        _, length, _, _, _, by, *_ = _RTM_HEADER.unpack_from(message, 16)
         known = attributes(message, 28)
-        if protocol != _RTPROT_BGP or _RTA_DST not in known:
+        if by != protocol or _RTA_DST not in known:
             continue
         prefix = f"{socket.inet_ntop(number, known[_RTA_DST])}/{length}"
         if _RTA_MULTIPATH in known:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
@@ -20,6 +20,7 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
 from fabric_emu.model.ecmp import Resilient
+from fabric_emu.model.reachability import next_hops_without
 from fabric_emu.model.topology import Link, Node, Role, Topology, mac_address
 from fabric_emu.net.encoding import encode, pack
 from fabric_emu.net.netlink import (
@@ -66,6 +67,7 @@ class Routing:
         socket_of: the netlink socket of a node, by name.
         flags: ``CREATE``, or ``REPLACE`` where some of it may still be there.
         bgp: whether routes between switches are left to BGP, which needs link-local addresses.
+        dead_for: the links that a node knows to be dead; no route leads over them.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Routing:
         flags: int = CREATE,
         *,
         bgp: bool = False,
+        dead_for: Callable[[Node], Set[int]] = lambda _: frozenset(),
     ) -> None:
+        self._dead_for = dead_for
         self._flags = flags
         self._bgp = bgp
         self._topology = topology
@@ -168,7 +172,10 @@ class Routing:
 
     def _host_routes(self, host: Node, family: Family) -> None:
         sock = self._socket_of(host.name)
+        dead = self._dead_for(host)
         for link in self._topology.uplinks[host.name]:
+            if link.index in dead:
+                continue
             leaf, port = link.upper, link.up_port
             gateway = self._nexthop(sock, family, port, self._address(leaf, family, leaf.plane))
             prefix: IPv4Network | IPv6Network
@@ -182,15 +189,25 @@ class Routing:
 
     def _switch_routes(self, switch: Node, family: Family) -> None:
         topology, sock = self._topology, self._socket_of(switch.name)
+        dead = self._dead_for(switch)
         made: dict[int, int] = {}
         groups: dict[tuple[int, ...], int] = {}
         for link in topology.downlinks[switch.name]:
-            if link.lower.role is Role.HOST:
+            if link.lower.role is Role.HOST and link.index not in dead:
                 self._host_on_link(sock, family, link)
-        for number in () if self._bgp else range(1, topology.total_leaves + 1):
-            leaf = topology.switch(Role.LEAF, number, switch.plane)
+        leaves = [
+            topology.switch(Role.LEAF, number, switch.plane)
+            for number in (() if self._bgp else range(1, topology.total_leaves + 1))
+        ]
+        # Groups of whole fabrics come first, so that repairs leave them to the routes they serve.
+        numbers: dict[tuple[Link, ...], int] = {}
+        for leaf in leaves:
+            if len(whole := topology.next_hops(switch, leaf)) > 1:
+                numbers.setdefault(whole, len(numbers))
+        for leaf in leaves:
             hops, rates = [], []
-            for link in topology.next_hops(switch, leaf):
+            alive = next_hops_without(topology, switch, leaf, dead)
+            for link in alive:
                 port = link.up_port if link.lower == switch else link.down_port
                 there = link.upper if link.lower == switch else link.lower
                 if port not in made:
@@ -202,7 +219,8 @@ class Routing:
                 continue
             key = tuple(hops)
             if len(hops) > 1 and key not in groups:
-                groups[key] = self._group(sock, family, len(groups), key, rates)
+                number = numbers.setdefault(alive, len(numbers))
+                groups[key] = self._group(sock, family, number, key, rates)
             prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
             self._route(sock, prefix, groups.get(key, hops[0]))
 

@@ -103,6 +103,11 @@ class Traffic:
         """Return the time since the start."""
         return (time.monotonic_ns() - self.start_ns) * 1e-9
 
+    @property
+    def start_realtime_ns(self) -> int:
+        """The start on CLOCK_REALTIME, the clock of arrivals."""
+        return self.start_ns + time.time_ns() - time.monotonic_ns()
+
     def wait_sent(self, timeout_s: float) -> bool:
         """Wait until every packet has been handed over; tell whether it has."""
         deadline = time.monotonic() + timeout_s

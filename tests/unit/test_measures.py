@@ -14,6 +14,7 @@ from fabric_emu.measure.paths import (
     paths_agree,
 )
 from fabric_emu.measure.record import Arrivals, Record, Senders
+from fabric_emu.measure.recovery import LossWatch, longest_silence_s, summarise_recovery
 from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.topology import Topology
 from fabric_emu.predict.placement import path_stamps, port_stamps
@@ -279,3 +280,37 @@ def test_a_port_served_at_its_rate_is_fine():
 def test_the_base_round_trip_is_serialisation():
     # Four links of 8 Mbit/s, 1 ms each for 1,000 bytes.
     assert base_rtt_s(TOPOLOGY, FRAME) == pytest.approx(0.004)
+
+
+def test_recovery_counts_what_faults_took_and_how_long_flows_were_silent():
+    # Arrivals every millisecond from 5 ms on: 98 packets of the first queue pair, then the second.
+    one = record(lost=2)
+    found = summarise_recovery(one, last_loss_s=0.25, first_fault_s=0.2, start_ns=0, unfinished=0)
+    assert found["lost"] == 0  # a full queue took them
+    assert found["last_loss"] == pytest.approx(0.05)
+    assert found["flows_hit"] == 1
+    assert found["all_running"] == pytest.approx(1.0 - 0.2)  # the last came at 102 ms
+    assert longest_silence_s(one, np.array([0]), 0.05, 0.06, 0) == pytest.approx(0.001)
+    assert longest_silence_s(one, np.array([1]), 0.01, None, 0) == pytest.approx(0.103 - 0.01)
+    assert longest_silence_s(one, np.array([], int), 0.0, 1.0, 0) == 0
+    lost = summarise_recovery(one, None, 0.2, 0, unfinished=1)
+    assert lost["last_loss"] is None
+    assert lost["all_running"] is None
+
+
+def test_a_watch_remembers_when_faults_last_took_something():
+    ports = np.zeros(2, PORT_DTYPE)
+    unrouted = [7]
+    watch = LossWatch(ports, lambda: unrouted[0])
+    watch.look(0.1)
+    assert watch.last_s is None
+    ports["dropped_packets"][1, DropReason.QUEUE_LIMIT] = 5
+    watch.look(0.2)
+    assert watch.last_s is None
+    ports["dropped_packets"][1, DropReason.BLACKHOLE] = 1
+    watch.look(0.3)
+    unrouted[0] = 9
+    watch.look(0.4)
+    watch.look(0.5)
+    assert watch.last_s == 0.4
+    assert watch.no_route == 2
