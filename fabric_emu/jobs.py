@@ -14,6 +14,7 @@ from fabric_emu.measure.completion import complete, noticed_figures
 from fabric_emu.measure.goodput import goodput
 from fabric_emu.measure.ideal import Framing, IdealFabric
 from fabric_emu.measure.record import Arrivals, Record, Senders
+from fabric_emu.measure.training_cost import training_cost
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.queue_pair import QPN_BASE, QueuePairs
 from fabric_emu.model.scenario import Scenario
@@ -243,6 +244,17 @@ class MessageJob(Job):
             "queue_pairs_failed": int(failed.sum()),
             "transport": {name: counters[name] for name in sorted(counters)},
         }
+        workload, faults = self._workload, self._scenario.faults
+        if faults and workload.timeout:
+            self._figures["training"] = training_cost(
+                completion.iteration_end_s,
+                first_fault_s=min(fault.at for fault in faults),
+                end_s=self.duration,
+                timeout_s=workload.timeout,
+                checkpoint_every=workload.checkpoint_every or workload.iterations,
+                queue_pairs_failed=int(failed.sum()),
+                gpus=workload.gpus,
+            )
         window = end or self.duration
         return Record(
             topology,

@@ -82,7 +82,10 @@ class Messages(Description):
         None, ge=1, description="iterations between checkpoints, to which a failed job goes back"
     )
     timeout: Duration | None = Field(
-        None, description="a collective that takes longer has stalled the job"
+        None, description="an iteration that takes longer has stalled the job"
+    )
+    gpus: int = Field(
+        1, ge=1, description="GPUs that wait while the job does: what lost time is multiplied by"
     )
     payload: Size = Field(4096, ge=64, le=65000, description="bytes of a full packet's payload")
     duration: Duration = Field(60.0, le=3600, description="when the run ends, finished or not")

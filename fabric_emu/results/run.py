@@ -3,7 +3,8 @@
 A run's folder, format 1, SI units throughout (seconds, bytes, bit/s, ratios)::
 
     run.json             scenario, seeds, machine, status; of every scheme the summary: figures,
-                         verdict, expectations, and the names of its files under ``files``
+                         verdict, expectations, ``recovery`` from faults, and the names of its
+                         files under ``files``
     flows-SCHEME.csv     a row per queue pair: packets, bytes by path, predicted path
     ports-SCHEME.csv     a row per port: loads over the run, counters at its end
     series-SCHEME.npz    counters of every port over time: ``measure.series``

@@ -10,7 +10,7 @@ from fabric_emu.model.load import parse_scenario
 from fabric_emu.model.reachability import next_hops_without
 from fabric_emu.model.topology import Role, Topology
 from fabric_emu.net.fabric import Fabric
-from fabric_emu.net.kernel_routes import RTPROT_STATIC, kernel_routes
+from fabric_emu.net.kernel_routes import RTPROT_STATIC, Routes, kernel_routes
 
 pytestmark = pytest.mark.root
 
@@ -32,7 +32,7 @@ def wrong_routes(fabric, dead):
     wrong = []
     for switch in topology.switches:
         with fabric.netlink(switch.name) as sock:
-            found = {}
+            found: Routes = {}
             for family in topology.families:
                 found |= kernel_routes(sock, family, RTPROT_STATIC)
         for leaf in topology.switches:
