@@ -281,7 +281,7 @@ class Severed(Network):
 
 
 def test_a_broken_path_is_left_probed_and_taken_again_once_it_is_whole():
-    graph = permutation(range(2), 3_000_000, 1)
+    graph = permutation(range(2), 4_000_000, 1)
     space = space_of(graph)
     transport = recipe("mrc", space).make(graph, space, np.ones(2, bool))
     values = transport._entropy
