@@ -164,12 +164,26 @@ class MessagePlanner:
             scale=fabric.topology.scale,
             window_packets=nic.window,
             timeout_s=nic.timeout or trips * rtt,
+            overtaken_s=rtt + (self._queues_s() if trimming else 0.0),
             retries=nic.retries,
             ack_every=nic.ack_every,
             dcqcn=nic.transport == "rc" and fabric.scheme.switch.ecn is not None,
             trimming=trimming,
             seed=fabric.seed,
         )
+
+    def _queues_s(self) -> float:
+        """Return how much longer one path's queues may hold a packet than another's.
+
+        What switches trim comes no later, and is said to be trimmed.
+        """
+        fabric = self._fabric
+        topology = fabric.topology
+        trims = (fabric.scheme.switch.trimming or Trimming()).resolved(
+            topology, self._workload.payload + _FRAME_OVERHEAD
+        )
+        ports = 2 * (topology.tiers - 1)
+        return ports * trims.above_bytes * 8 / topology.slowest_rate_bps
 
     def _source_ports(self) -> NDArray[np.uint16]:
         """Return (queue pairs, m): one port each, or each one's entropy values.

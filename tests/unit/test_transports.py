@@ -88,6 +88,7 @@ def recipe(kind, space, **changes):
         scale=1000.0,
         window_packets=WINDOW,
         timeout_s=5 * RTT_S,
+        overtaken_s=RTT_S,
         retries=1000,
         ack_every=1,
         dcqcn=False,

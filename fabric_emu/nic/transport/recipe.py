@@ -52,6 +52,7 @@ class TransportRecipe:
         line_rate_bps: of what a queue pair may use of a host: one plane's (rc), or all planes'.
         scale: how many times slower than the real thing.
         window_packets, timeout_s, retries, ack_every: see the scheme's NIC.
+        overtaken_s: see ``SelectiveSettings``.
         dcqcn: whether RC reacts to ECN.
         trimming: whether switches trim.
         seed: of entropy rotations.
@@ -68,6 +69,7 @@ class TransportRecipe:
     scale: float
     window_packets: int
     timeout_s: float
+    overtaken_s: float
     retries: int
     ack_every: int
     dcqcn: bool
@@ -79,7 +81,7 @@ class TransportRecipe:
         """Return the transport of a worker's hosts."""
         if self.kind == "rc":
             return self._rc(graph, space, local)
-        settings = SelectiveSettings(self.timeout_s, self.base_rtt_s, self.retries, self.ack_every)
+        settings = SelectiveSettings(self.timeout_s, self.overtaken_s, self.retries, self.ack_every)
         entropy = self._entropy(space.queue_pairs)
         if self.kind == "uet" and self.credits:
             return self._credited(graph, space, local, settings, entropy)

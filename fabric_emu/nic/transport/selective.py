@@ -76,8 +76,8 @@ class SelectiveSettings:
     Attributes:
         timeout_s: a packet unacknowledged for so long is lost; doubled with each timeout in a
             row without progress.
-        overtaken_s: so is one sent so long before a packet that has been acknowledged: paths do
-            not differ by as much.
+        overtaken_s: so is one sent so long before a packet that has been acknowledged: longer
+            than paths differ.
         retries: timeouts in a row after which the queue pair fails.
         ack_every: packets per acknowledgement; the last of a message is always acknowledged.
         reach_packets: how far ahead of the first missing packet a sender may go.
