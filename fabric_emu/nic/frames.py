@@ -74,7 +74,8 @@ class RoceFrames:
             for kind in (_MRC_CONTROL if mrc else _RC_CONTROL)
         }
         longest = max(frames.length for frames in self._control.values())
-        self.header_length = max(full.header_length, longest - TAIL)
+        # Control packets whole: what they leave behind is written over by the next frame.
+        self.header_length = max(full.header_length, longest)
         self.length = full.length
         if self.header_length > self.length - TAIL:
             raise ValueError(f"payloads of {space.payload} bytes are too short")

@@ -14,7 +14,8 @@ from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import plane_of
 from fabric_emu.nic.formats import FrameFormat
 from fabric_emu.nic.order import OrderCounter, OrderPlan
-from fabric_emu.nic.ring import MixedRing, Received
+from fabric_emu.nic.ring import Received
+from fabric_emu.nic.rings import ReceiveRings, TransmitRings
 from fabric_emu.nic.transport.packets import Kind
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
@@ -23,8 +24,7 @@ from fabric_emu.nic.worker import (
     LEAST_REST_S,
     Port,
     Report,
-    open_receive_ring,
-    open_transmit_ring,
+    places_of,
 )
 
 _REST_SHARE = 1 / 16
@@ -102,19 +102,15 @@ class Messenger:
         self._plan = plan
         frames = plan.frames
         payload = bytes(frames.payload)
-        self._transmit = [
-            open_transmit_ring(
-                port,
-                stack,
-                MixedRing,
-                frames.length,
-                frames.header_length,
-                payload,
-                plan.transmit_slots,
-            )
-            for port in plan.ports
-        ]
-        self._receive = [open_receive_ring(port, stack, plan.receive_slots) for port in plan.ports]
+        self._transmit = TransmitRings(
+            places_of(plan.ports),
+            frames.length,
+            frames.header_length,
+            payload,
+            plan.transmit_slots,
+            stack,
+        )
+        self._receive = ReceiveRings(places_of(plan.ports), plan.receive_slots, stack)
         local = np.zeros(plan.total_hosts, bool)
         local[plan.hosts] = True
         self._planes = len(plan.ports) // len(plan.hosts)
@@ -153,9 +149,8 @@ class Messenger:
 
     def _round(self, now: float) -> None:
         plan, transport = self._plan, self._transport
-        arrived = [got for ring in self._receive if (got := ring.take()) is not None]
-        if arrived:
-            whole = arrived[0] if len(arrived) == 1 else _joined(arrived)
+        if (arrived := self._receive.take()) is not None:
+            whole = arrived[1]
             self._received.append(whole)
             if self._order:
                 self._order.take(whole)
@@ -167,8 +162,9 @@ class Messenger:
             bins = np.minimum(late.astype(np.int64), len(self.report.lag) - 1)
             self.report.lag[: int(bins.max()) + 1] += np.bincount(bins)
         room = np.zeros(plan.total_hosts, np.int64)
-        queued = np.array([plan.queue_frames - ring.queued() for ring in self._transmit])
-        room[plan.hosts] = np.maximum(queued, 0).reshape(-1, self._planes).sum(axis=1)
+        queued = self._transmit.queued()
+        free = np.maximum(plan.queue_frames - queued, 0)
+        room[plan.hosts] = free.reshape(-1, self._planes).sum(axis=1)
         out = transport.transmit(now, room)
         if not len(out):
             return
@@ -179,18 +175,17 @@ class Messenger:
         if self._planes > 1:
             place = place * self._planes + plane_of(out.entropy, self._planes)
         order = np.argsort(place, kind="stable")
-        out, place, forth = out.take(order), place[order], forth[order]
+        place = place[order]
+        # Answers to a flood may outrun a NIC's queue; what does not fit is not sent.
+        rank = np.arange(len(place)) - np.searchsorted(place, place)
+        fits = rank < (self._transmit.slots - queued)[place]
+        if not fits.all():
+            order, place = order[fits], place[fits]
+        out = out.take(order)
         built = plan.frames.encode(out, time.time_ns())
-        row = out.queue_pair + np.where(forth, 0, space.queue_pairs)
-        edges = np.searchsorted(place, np.arange(len(self._transmit) + 1)).tolist()
-        for ring, first, last in zip(self._transmit, edges[:-1], edges[1:], strict=True):
-            # Answers to a flood may outrun a NIC's queue; what does not fit is not sent.
-            last = min(last, first + ring.slots - ring.queued())
-            if last > first:
-                span = slice(first, last)
-                ring.put_mixed(built.rows[span], built.lengths[span], built.tails[span])
-                ring.kick()
-                self._sent += np.bincount(row[span], minlength=len(self._sent))
+        self._transmit.put(place, built.rows, built.lengths, built.tails)
+        row = out.queue_pair + np.where(forth[order], 0, space.queue_pairs)
+        self._sent += np.bincount(row, minlength=len(self._sent))
         self.report.last_send_s = now
 
     def finish(self) -> MessageReport:
@@ -199,8 +194,8 @@ class Messenger:
         if self._order:
             self._order.count()
         report.sent_frames = self._sent
-        report.unsent = sum(ring.pending() for ring in self._transmit)
-        report.ring_dropped = sum(ring.dropped() for ring in self._receive)
+        report.unsent = self._transmit.pending()
+        report.ring_dropped = self._receive.dropped()
         report.started_s, report.finished_s = ledger.started_s, ledger.finished_s
         report.arrived_s = ledger.arrived_s
         report.counters = dict(self._transport.counters)

@@ -7,7 +7,9 @@ Source: Documentation/networking/packet_mmap.rst, net/packet/af_packet.c.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
 import socket
 import struct
 from typing import NamedTuple
@@ -23,12 +25,12 @@ _PACKET_TX_RING, _PACKET_LOSS, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 13, 1
 _TPACKET_V2 = 1
 _ETH_P_ALL = 3
 
-_USER, _SEND_REQUEST, _AVAILABLE = 1, 1, 0
+USER, SEND_REQUEST, AVAILABLE = 1, 1, 0
 _LENGTH_OFFSET, _MAC_OFFSET, _SECONDS_OFFSET = 4, 12, 16
 _SEND_DATA = 32
 """Where what is sent begins in its slot: the header, aligned, without its link address."""
 
-_VNET_HEADER = 10
+VNET_HEADER = 10
 _VNET_LINEAR_OFFSET = 2
 """``struct virtio_net_hdr`` before each frame; its ``hdr_len`` says how many of the frame's bytes
 go into the linear part of the kernel's buffer. Without it only the Ethernet header does: the rest
@@ -36,11 +38,14 @@ stays in the ring's pages, and is copied at the first link and picked apart at e
 Source: net/packet/af_packet.c, tpacket_snd; include/uapi/linux/virtio_net.h.
 """
 
+FRAME_OFFSET = _SEND_DATA + VNET_HEADER
+"""Where a frame that is sent begins in its slot."""
+
 _SO_SNDBUFFORCE = 32
 _KERNEL_OVERHEAD, _SEND_BUFFER_MOST = 1024, (1 << 30) - 1
 """What a buffer costs the kernel beside its frame; it rounds up and grants twice what is asked."""
 
-_LINEAR_MOST = 16_000
+LINEAR_MOST = 16_000
 """Longer frames keep their payload in pages: the kernel would have to find them in one piece."""
 
 RECEIVE_SLOT = 256
@@ -48,6 +53,48 @@ HEADER_BYTES = 98
 """Bytes kept of each received frame: every header up to the send timestamp, IPv6 included."""
 
 _RECEIVE_LOOK = 512
+
+_MAP_FIXED = 0x10
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
+
+
+def status_of(slots: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return (...) who owns each slot of (..., bytes) slots."""
+    status: NDArray[np.uint32] = slots[..., :4].view(np.uint32)[..., 0]
+    return status
+
+
+def length_of(slots: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return (...) the length of each slot's frame."""
+    length: NDArray[np.uint32] = slots[..., _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)
+    return length[..., 0]
+
+
+def linear_of(slots: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Return (...) how much of each frame to be sent is to be linear."""
+    at = _SEND_DATA + _VNET_LINEAR_OFFSET
+    linear: NDArray[np.uint16] = slots[..., at : at + 2].view(np.uint16)[..., 0]
+    return linear
+
+
+def time_of(slots: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return (..., 2) seconds and nanoseconds of each received frame."""
+    time: NDArray[np.uint32] = slots[..., _SECONDS_OFFSET : _SECONDS_OFFSET + 8].view(np.uint32)
+    return time
+
+
+def mac_of(slot: NDArray[np.uint8]) -> int:
+    """Return where a received frame begins in its slot."""
+    return int(slot[_MAC_OFFSET : _MAC_OFFSET + 2].view(np.uint16)[0])
 
 
 def _block_geometry(slot_bytes: int, slots: int) -> tuple[int, int, int, int]:
@@ -61,8 +108,53 @@ def _block_geometry(slot_bytes: int, slots: int) -> tuple[int, int, int, int]:
     return block, blocks, slot_bytes, blocks * per_block
 
 
+class AddressSpace:
+    """Room for the rings of many NICs side by side, so that one array spans them all.
+
+    Args:
+        rings: how many; all of one geometry.
+
+    Attributes:
+        bytes: (rings, bytes of each) uint8; None before the first is mapped.
+    """
+
+    def __init__(self, rings: int) -> None:
+        self._rings, self._mapped = rings, 0
+        self.bytes: NDArray[np.uint8] | None = None
+
+    def map(self, fd: int, size: int) -> NDArray[np.uint8]:
+        """Map a ring behind the ones before.
+
+        Args:
+            fd: its socket.
+            size: its bytes.
+
+        Raises:
+            OSError: there is no memory for it.
+        """
+        if self.bytes is None:
+            whole = mmap.mmap(-1, self._rings * size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.bytes = np.frombuffer(whole, np.uint8).reshape(self._rings, size)
+        part = self.bytes[self._mapped]
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        flags = mmap.MAP_SHARED | _MAP_FIXED
+        if _libc.mmap(part.ctypes.data, size, protection, flags, fd, 0) != part.ctypes.data:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self._mapped += 1
+        return part
+
+
 class _Ring:
-    def __init__(self, interface: str, option: int, protocol: int, slot: int, slots: int) -> None:
+    def __init__(
+        self,
+        interface: str,
+        option: int,
+        protocol: int,
+        slot: int,
+        slots: int,
+        space: AddressSpace | None,
+    ) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
             self._socket.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
@@ -71,15 +163,16 @@ class _Ring:
             geometry = struct.pack("IIII", block, blocks, slot, self.slots)
             self._socket.setsockopt(_SOL_PACKET, option, geometry)
             self._socket.bind((interface, protocol))
-            self._map = mmap.mmap(self._socket.fileno(), slot * self.slots)
+            space = space or AddressSpace(1)
+            mapped = space.map(self._socket.fileno(), slot * self.slots)
         except OSError as error:
             self._socket.close()
             raise HostUnfit(
                 f"packet ring of {slot * slots} bytes on {interface}: {error.strerror}",
                 "more memory, fewer hosts or a smaller ring",
             ) from None
-        self._slots = np.frombuffer(self._map, np.uint8).reshape(self.slots, slot)
-        self._status = self._slots[:, :4].view(np.uint32)[:, 0]
+        self._slots = mapped.reshape(self.slots, slot)
+        self._status = status_of(self._slots)
         self._head = 0
 
     def _prepare(self) -> None:
@@ -87,9 +180,8 @@ class _Ring:
 
     def close(self) -> None:
         """Give the ring back; its columns must not be used any more."""
-        del self._slots, self._status
+        del self._slots, self._status  # with the last of its arrays the memory goes
         self._socket.close()
-        self._map.close()
 
 
 class TransmitRing(_Ring):
@@ -101,20 +193,25 @@ class TransmitRing(_Ring):
         header_bytes: leading bytes that are written anew for each frame.
         payload: what lies between header and ICRC; written into every slot once.
         slots: queue length in frames.
+        space: where to map it; a place of its own when None.
     """
 
     def __init__(
-        self, interface: str, frame_bytes: int, header_bytes: int, payload: bytes, slots: int
+        self,
+        interface: str,
+        frame_bytes: int,
+        header_bytes: int,
+        payload: bytes,
+        slots: int,
+        space: AddressSpace | None = None,
     ) -> None:
-        frame = _SEND_DATA + _VNET_HEADER
+        frame = FRAME_OFFSET
         slot = -(-(frame + frame_bytes) // 256) * 256
-        super().__init__(interface, _PACKET_TX_RING, 0, slot, slots)
+        super().__init__(interface, _PACKET_TX_RING, 0, slot, slots, space)
         start, end = frame + header_bytes, frame + frame_bytes - 4
         self._slots[:, start:end] = np.frombuffer(payload, np.uint8)
-        length = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)
-        length[:] = _VNET_HEADER + frame_bytes
-        linear = self._slots[:, _SEND_DATA + _VNET_LINEAR_OFFSET :][:, :2].view(np.uint16)
-        linear[:] = frame_bytes if frame_bytes <= _LINEAR_MOST else header_bytes
+        length_of(self._slots)[:] = VNET_HEADER + frame_bytes
+        linear_of(self._slots)[:] = frame_bytes if frame_bytes <= LINEAR_MOST else header_bytes
         # The ring alone says how much may be on its way, not the socket's send buffer.
         room = min(self.slots * (slot + _KERNEL_OVERHEAD), _SEND_BUFFER_MOST)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, room)
@@ -128,7 +225,7 @@ class TransmitRing(_Ring):
 
     def room(self, frames: int) -> bool:
         """Tell whether ``frames`` more can be queued; frames leave in order."""
-        return bool(self._status[(self._head + frames - 1) % self.slots] == _AVAILABLE)
+        return bool(self._status[(self._head + frames - 1) % self.slots] == AVAILABLE)
 
     def put(self, headers: NDArray[np.uint8], icrc: NDArray[np.uint8]) -> None:
         """Queue frames; there must be room.
@@ -144,7 +241,7 @@ class TransmitRing(_Ring):
             if span.stop > span.start:
                 self._headers[span] = headers[part]
                 self._icrc[span] = icrc[part]
-                self._status[span] = _SEND_REQUEST
+                self._status[span] = SEND_REQUEST
         self._head = (start + n) % self.slots
 
     def kick(self) -> None:
@@ -160,7 +257,7 @@ class TransmitRing(_Ring):
 
     def pending(self) -> int:
         """Return how many frames the kernel has not freed yet."""
-        return int(np.count_nonzero(self._status != _AVAILABLE))
+        return int(np.count_nonzero(self._status != AVAILABLE))
 
     def close(self) -> None:
         """Give the ring back."""
@@ -169,93 +266,6 @@ class TransmitRing(_Ring):
 
 
 _CONGESTED = (105, 12)  # ENOBUFS, ENOMEM
-
-
-_FOUR = np.arange(4)
-
-
-class MixedRing(TransmitRing):
-    """A NIC's send queue for full frames and shorter ones, such as acknowledgements, in order."""
-
-    def __init__(
-        self, interface: str, frame_bytes: int, header_bytes: int, payload: bytes, slots: int
-    ) -> None:
-        super().__init__(interface, frame_bytes, header_bytes, payload, slots)
-        self._frame_bytes, self._header_bytes = frame_bytes, header_bytes
-        self._payload = np.frombuffer(payload, np.uint8)
-        frame = _SEND_DATA + _VNET_HEADER
-        self._frames = self._slots[:, frame : frame + frame_bytes]
-        self._length = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:, 0]
-        linear = _SEND_DATA + _VNET_LINEAR_OFFSET
-        self._linear = self._slots[:, linear : linear + 2].view(np.uint16)[:, 0]
-        self._all_linear = frame_bytes <= _LINEAR_MOST
-        self._stray = np.zeros(self.slots, np.int64)
-        self._strays = False
-        self._tail = 0
-
-    def queued(self) -> int:
-        """Return how many frames the kernel has not let go yet."""
-        while self._tail != self._head and self._status[self._tail] == _AVAILABLE:
-            self._tail = (self._tail + 1) % self.slots
-        return (self._head - self._tail) % self.slots
-
-    def put_mixed(
-        self, headers: NDArray[np.uint8], lengths: NDArray[np.int64], tails: NDArray[np.uint8]
-    ) -> None:
-        """Queue frames of any length up to a full one; there must be room.
-
-        Args:
-            headers: (n, header_bytes) uint8; of short frames all but the ICRC.
-            lengths: (n,) bytes of each frame, ICRC included.
-            tails: (n, 4) uint8, the ICRC.
-        """
-        n, start = len(headers), self._head
-        first = min(n, self.slots - start)
-        self._put_span(start, headers[:first], lengths[:first], tails[:first])
-        if n > first:
-            self._put_span(0, headers[first:], lengths[first:], tails[first:])
-        self._head = (start + n) % self.slots
-
-    def _put_span(
-        self,
-        start: int,
-        headers: NDArray[np.uint8],
-        lengths: NDArray[np.int64],
-        tails: NDArray[np.uint8],
-    ) -> None:
-        """Fill neighbouring slots."""
-        span = slice(start, start + len(headers))
-        if self._strays:
-            self._mend(span)
-        self._headers[span] = headers
-        self._length[span] = lengths + _VNET_HEADER
-        self._linear[span] = lengths if self._all_linear else self._header_bytes
-        if (lengths == self._frame_bytes).all():
-            self._icrc[span] = tails
-        else:
-            end = lengths - 4
-            slots = np.arange(span.start, span.stop)
-            self._frames[slots[:, None], end[:, None] + _FOUR] = tails
-            short = (end >= self._header_bytes - 3) & (lengths < self._frame_bytes)
-            # Within the payload: what is before and behind it is written anew each time.
-            last = self._frame_bytes - 8
-            self._stray[slots[short]] = np.clip(end[short], self._header_bytes, last)
-            self._strays |= bool(short.any())
-        self._status[span] = _SEND_REQUEST
-
-    def _mend(self, span: slice) -> None:
-        """Put payload back where a short frame has left its ICRC."""
-        spoilt = np.flatnonzero(self._stray[span]) + span.start
-        if not len(spoilt):
-            return
-        at = self._stray[spoilt][:, None] + _FOUR
-        self._frames[spoilt[:, None], at] = self._payload[at - self._header_bytes]
-        self._stray[spoilt] = 0
-
-    def close(self) -> None:
-        """Give the ring back."""
-        del self._frames, self._length, self._linear
-        super().close()
 
 
 class Received(NamedTuple):
@@ -279,16 +289,17 @@ class ReceiveRing(_Ring):
     Args:
         interface: name, in the calling thread's namespace.
         slots: queue length in frames.
+        space: where to map it; a place of its own when None.
 
     Fidelity: a NIC checks each packet's ICRC and drops those with a wrong one. Here payloads and
     ICRCs stay in the kernel, links make no bit errors, and nothing is checked: a forged frame of a
     queue pair of the run is taken for a packet, and the count of packets on the paths tells.
     """
 
-    def __init__(self, interface: str, slots: int) -> None:
-        super().__init__(interface, _PACKET_RX_RING, _ETH_P_ALL, RECEIVE_SLOT, slots)
-        self._lengths = self._slots[:, _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)[:, 0]
-        self._time = self._slots[:, _SECONDS_OFFSET : _SECONDS_OFFSET + 8].view(np.uint32)
+    def __init__(self, interface: str, slots: int, space: AddressSpace | None = None) -> None:
+        super().__init__(interface, _PACKET_RX_RING, _ETH_P_ALL, RECEIVE_SLOT, slots, space)
+        self._lengths = length_of(self._slots)
+        self._time = time_of(self._slots)
         self._mac = 0
 
     def _prepare(self) -> None:
@@ -297,14 +308,13 @@ class ReceiveRing(_Ring):
     def take(self) -> Received | None:
         """Return what has arrived since the last call, in order, or None."""
         start = self._head
-        if not self._status[start] & _USER:
+        if not self._status[start] & USER:
             return None
-        window = self._status[start : start + _RECEIVE_LOOK] & _USER
+        window = self._status[start : start + _RECEIVE_LOOK] & USER
         n = len(window) if window.all() else int(window.argmin())
         span = slice(start, start + n)
         # The kernel places frames at the same offset in every slot.
-        mac = self._mac or int(self._slots[start, _MAC_OFFSET : _MAC_OFFSET + 2].view(np.uint16)[0])
-        self._mac = mac
+        mac = self._mac = self._mac or mac_of(self._slots[start])
         clock = self._time[span].astype(np.int64)
         received = Received(
             self._slots[span, mac : mac + HEADER_BYTES].copy(),

@@ -12,10 +12,9 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,8 @@ from numpy.typing import NDArray
 from fabric_emu.errors import FabricError, RunFailed
 from fabric_emu.net import namespaces
 from fabric_emu.nic.order import OrderCounter, OrderPlan
-from fabric_emu.nic.ring import Received, ReceiveRing, TransmitRing
+from fabric_emu.nic.ring import Received, TransmitRing
+from fabric_emu.nic.rings import ReceiveRings
 from fabric_emu.nic.schedule import Schedule
 from fabric_emu.wire.decode import decode
 from fabric_emu.wire.template import FrameTemplates
@@ -186,29 +186,27 @@ class Worker:
     def __init__(self, plan: Plan, stack: contextlib.ExitStack) -> None:
         self._plan = plan
         self.report = Report()
-        self._received: list[tuple[int, Received]] = []
+        self._received: list[tuple[NDArray[np.int64], Received]] = []
         self._order = OrderCounter(plan.order, lambda rows, _: decode(rows)) if plan.order else None
         self._rings: list[TransmitRing] = []
         self._senders = []
         for stream in plan.streams:
             templates = stream.templates
-            rings = [
-                open_transmit_ring(
-                    port,
-                    stack,
-                    TransmitRing,
-                    templates.length,
-                    templates.header_length,
-                    bytes(templates.payload),
-                    stream.transmit_slots,
-                )
-                for port in stream.ports
-            ]
+            rings = []
+            for inside, interface in places_of(stream.ports):
+                with inside:
+                    ring = TransmitRing(
+                        interface,
+                        templates.length,
+                        templates.header_length,
+                        bytes(templates.payload),
+                        stream.transmit_slots,
+                    )
+                stack.callback(ring.close)
+                rings.append(ring)
             self._rings += rings
             self._senders.append(Sender(stream, rings, self.report))
-        self._receivers = [
-            open_receive_ring(port, stack, plan.receive_slots) for port in plan.receivers
-        ]
+        self._receivers = ReceiveRings(places_of(plan.receivers), plan.receive_slots, stack)
 
     def serve(self, start_ns: int, connection: Connection) -> None:
         """Send and receive from ``start_ns`` (CLOCK_MONOTONIC) until told to stop."""
@@ -240,11 +238,10 @@ class Worker:
         report.wall_s = (time.monotonic_ns() - start_ns) * 1e-9
 
     def _receive(self) -> None:
-        for index, ring in enumerate(self._receivers):
-            while (got := ring.take()) is not None:
-                self._received.append((index, got))
-                if self._order:
-                    self._order.take(got)
+        while (taken := self._receivers.take()) is not None:
+            self._received.append(taken)
+            if self._order:
+                self._order.take(taken[1])
 
     def finish(self) -> Report:
         """Decode what was received and return the report."""
@@ -253,44 +250,21 @@ class Worker:
             self._order.count()
         report.sent = [sender.sent for sender in self._senders]
         report.unsent = sum(ring.pending() for ring in self._rings)
-        report.ring_dropped = sum(ring.dropped() for ring in self._receivers)
+        report.ring_dropped = self._receivers.dropped()
         if self._received:
             parts = [part for _, part in self._received]
             report.columns = decode(np.concatenate([part.headers for part in parts]))
             report.lengths = np.concatenate([part.lengths for part in parts])
             report.arrival_ns = np.concatenate([part.arrival_ns for part in parts])
-            report.receiver = np.repeat(
-                np.array([index for index, _ in self._received], np.int32),
-                [len(part.lengths) for part in parts],
-            )
+            report.receiver = np.concatenate([ring for ring, _ in self._received]).astype(np.int32)
         return report
 
 
-_AnyRing = TypeVar("_AnyRing", bound=TransmitRing)
-
-
-def open_transmit_ring(
-    port: Port,
-    stack: contextlib.ExitStack,
-    kind: type[_AnyRing],
-    frame_bytes: int,
-    header_bytes: int,
-    payload: bytes,
-    slots: int,
-) -> _AnyRing:
-    """Open a transmit ring in a port's namespace; the stack closes it."""
-    with _inside(port):
-        ring = kind(port.interface, frame_bytes, header_bytes, payload, slots)
-    stack.callback(ring.close)
-    return ring
-
-
-def open_receive_ring(port: Port, stack: contextlib.ExitStack, slots: int) -> ReceiveRing:
-    """Open a receive ring in a port's namespace; the stack closes it."""
-    with _inside(port):
-        ring = ReceiveRing(port.interface, slots)
-    stack.callback(ring.close)
-    return ring
+def places_of(
+    ports: Iterable[Port],
+) -> list[tuple[contextlib.AbstractContextManager[None], str]]:
+    """Return for each port a context inside its namespace, and its interface's name."""
+    return [(_inside(port), port.interface) for port in ports]
 
 
 @contextlib.contextmanager
