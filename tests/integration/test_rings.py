@@ -4,6 +4,7 @@ import contextlib
 import select
 import socket
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def test_what_many_hosts_send_comes_ring_after_ring_in_order(wait_until):
             lengths = draw.choice([HEADER + 4, FULL], len(ring))
             headers, tails, whole = frames(lengths, draw)
             sending.put(ring, headers, lengths, tails)
-            parts = []
+            parts: list[Any] = []
 
             def arrived(parts=parts, sent=ring):
                 if (taken := receiving.take()) is not None:
