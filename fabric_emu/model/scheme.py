@@ -41,12 +41,13 @@ class Nic(Description):
     open loop every queue pair keeps to its flow's plane.
 
     Where a transport learns, a value of ``random`` or ``even`` is left out once a packet with it
-    is taken for lost (timed out, or overtaken by a whole round trip, and the time of full queues
-    where switches trim), though never more than three quarters of a queue pair's values. Every
-    four base round trips some of those left out are probed with a packet without data; an answer
-    puts a value back. That is how a dead path or plane is left, and found again after repair.
-    ``reps`` needs no probes, it uses again only what was acknowledged; ``oblivious`` leaves
-    nothing out.
+    is taken for lost: timed out, or overtaken by more than paths differ. That is a base round
+    trip, and the time of full queues where switches trim, else another round trip, the queueing
+    delay that congestion control (NSCC) aims for. Never more than three quarters of a queue
+    pair's values are left out. Every four base round trips some of them are probed with a packet
+    without data; an answer puts a value back. That is how a dead path or plane is left, and found
+    again after repair. ``reps`` needs no probes, it uses again only what was acknowledged;
+    ``oblivious`` leaves nothing out.
 
     Fidelity: on a real fabric an MRC queue pair has 128 to 256 entropy values, about as many as
     there are paths, and as many packets in flight; each value that leads nowhere costs a packet

@@ -164,7 +164,8 @@ class MessagePlanner:
             scale=fabric.topology.scale,
             window_packets=nic.window,
             timeout_s=nic.timeout or trips * rtt,
-            overtaken_s=rtt + (self._queues_s() if trimming else 0.0),
+            # Without trimming, queues are as long as congestion control lets them get.
+            overtaken_s=rtt + (self._queues_s() if trimming else rtt),
             retries=nic.retries,
             ack_every=nic.ack_every,
             dcqcn=nic.transport == "rc" and fabric.scheme.switch.ecn is not None,

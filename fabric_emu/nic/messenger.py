@@ -27,9 +27,10 @@ from fabric_emu.nic.worker import (
     places_of,
 )
 
-_REST_SHARE = 1 / 16
-"""A real-time process that never rests starves its parent and the kernel's threads; with 5 % of its
-time or more at rest the kernel does not stop it (sched_rt_runtime_us)."""
+_REST_SHARE = 1 / 8
+"""A real-time process that never rests starves its parent and the kernel's threads. One that has
+run for 95 % of a second, interrupts and all, is stopped for the other 50 ms (sched_rt_runtime_us).
+"""
 
 
 @dataclass(frozen=True)

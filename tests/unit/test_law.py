@@ -59,6 +59,12 @@ def exact_cdf(flows: int, links: int, most: int) -> Fraction:
     return Fraction(ways[flows], links**flows)
 
 
+def test_fullest_uplink_of_a_permutation():
+    # Four leaves of four flows on four uplinks each; the fullest of all sixteen decides.
+    at_most = max_load_cdf(4, 4) ** 4
+    assert np.diff(at_most)[1:] == pytest.approx([0.40, 0.54, 0.06], abs=0.005)
+
+
 @pytest.mark.parametrize("row", TABLE)
 def test_table(row):
     flows, links, max_load, imbalance, share, even = row
