@@ -1,5 +1,7 @@
 """A permutation under ECMP takes as many times its ideal as there are flows on the fullest link."""
 
+from typing import Any
+
 import pytest
 
 from fabric_emu.experiment import run_scheme
@@ -19,7 +21,7 @@ workload:
 """
 
 
-def flows_on_fullest_uplink(summary):
+def flows_on_fullest_uplink(summary: dict[str, Any]) -> int:
     """Return the flows of the fullest link from a leaf: all flows are alike."""
     shares = [link["share"] for links in summary["uplinks"].values() for link in links]
     return round(HOSTS_PER_LEAF * max(shares))
