@@ -2,11 +2,12 @@
 
 Ours is configured in full (addresses, routes, shapers, BPF programs); stock Mininet makes nodes
 and links only. Both are down when the call that stops them returns; ours is gone when the kernel
-has freed the last link's programs.
+has taken its namespaces apart and freed its programs, which the next build waits for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -111,7 +112,7 @@ def _build_and_stop(topology: Topology, times: _Times) -> None:
         stopping = time.perf_counter()
     times.up_s.append(built - start)
     times.down_s.append(time.perf_counter() - stopping)
-    _wait_until_freed(programs)
+    _wait_until_gone(programs)
     times.gone_s.append(time.perf_counter() - stopping)
 
 
@@ -120,12 +121,13 @@ def _program_ids(fabric: Fabric) -> set[int]:
     return {int(re.findall(r"prog_id:\t(\d+)", info.read_text())[0]) for info in infos}
 
 
-def _wait_until_freed(programs: set[int]) -> None:
+def _wait_until_gone(programs: set[int]) -> None:
     """Wait for the kernel: it takes namespaces apart, and their links, after they are let go."""
     deadline = time.monotonic() + _TIMEOUT_S
-    while programs:
+    while programs or _takes_namespaces_apart():
         if time.monotonic() > deadline:
-            raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for the kernel to free {programs}")
+            what = f"free {programs}" if programs else "take namespaces apart"
+            raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for the kernel to {what}")
         time.sleep(0.001)
         for number in tuple(programs):
             fd = libbpf().bpf_prog_get_fd_by_id(number)
@@ -133,6 +135,19 @@ def _wait_until_freed(programs: set[int]) -> None:
                 programs.discard(number)
             else:
                 os.close(fd)
+
+
+def _takes_namespaces_apart() -> bool:
+    """Tell whether a worker of the kernel is at it: their names say what they run.
+
+    Source: wq_worker_comm in kernel/workqueue.c, cleanup_net in net/core/net_namespace.c.
+    """
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            name = path.read_text()
+            if name.startswith("kworker/") and name.endswith("+netns\n"):
+                return True
+    return False
 
 
 def _build_and_stop_stock(topology: Topology, times: _Times) -> None:

@@ -346,7 +346,7 @@ class Topology(Description):
         down = tuple(
             link
             for link in self.downlinks[switch.name]
-            if link.lower == leaf
+            if link.lower.name == leaf.name
             or (switch.role is Role.SUPER_SPINE and link.lower.pod == leaf.pod)
         )
         return down or self.uplinks[switch.name]

@@ -219,7 +219,7 @@ def _clsact(sock: NetlinkSocket) -> str:
     with PortTable(PortConstants(ifindex_base=_INDEX, port_count=2)) as table:
         programs = table.bpf.program_fds
         shaping.make_hooks(sock, _INDEX, "out")
-        shaping.attach(sock, _INDEX, programs["port_ingress"], programs["port_egress"], "out")
+        shaping.attach(sock, programs["port_ingress"], programs["port_egress"], "out")
         sock.flush()
     return "BPF programs at both sides of an interface"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
+_PADDING = (b"", bytes(3), bytes(2), bytes(1))
 
 
 def encode(
@@ -31,9 +32,10 @@ def encode(
         **fields: of the message's fixed header.
     """
     attributes = list(attributes)
-    if not _is_plain(message, attributes):
+    try:
+        body = pack(message, attributes, **fields)
+    except _NotPlainError:
         return _encode_by_pyroute2(message, kind, flags, attributes, fields)
-    body = pack(message, attributes, **fields)
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, 0, 0) + body
 
 
@@ -44,39 +46,46 @@ def pack(message: Any, attributes: Iterable[Any], /, **fields: Any) -> bytes:
         message: the pyroute2 class of a message or of a nested attribute.
         attributes: pairs of attribute name and plain value, or bytes.
         **fields: of the fixed header; those left out are zero.
-
-    Raises:
-        KeyError: an attribute of another type.
     """
-    header, names, types = _layout(message)
-    unknown = fields.keys() - set(names)
-    if unknown:
-        raise KeyError(f"{message.__name__} has no {', '.join(sorted(unknown))}")
-    parts = [header.pack(*(fields.get(name, 0) for name in names))]
+    header, places, types = _layout(message)
+    values = [0] * len(places)
+    for name, value in fields.items():
+        if name not in places:
+            raise KeyError(f"{message.__name__} has no {name}")
+        values[places[name]] = value
+    parts = [header.pack(*values)]
     for name, value in attributes:
         number, packed = types[name]
-        payload = value if isinstance(value, bytes) else _PACKED[packed](value)
-        parts.append(_ATTRIBUTE.pack(_ATTRIBUTE.size + len(payload), number))
-        parts.append(payload + bytes(-len(payload) % 4))
+        payload = value if isinstance(value, bytes) else packed(value)
+        size = len(payload)
+        parts += (_ATTRIBUTE.pack(_ATTRIBUTE.size + size, number), payload, _PADDING[size & 3])
     return b"".join(parts)
 
 
-def _is_plain(message: Any, attributes: list[Any]) -> bool:
-    types = _layout(message)[2]
-    return all(isinstance(value, bytes) or types[name][1] in _PACKED for name, value in attributes)
+class _NotPlainError(Exception):
+    """A value of a type that is not packed here."""
+
+
+def _not_plain(value: object) -> bytes:
+    raise _NotPlainError
 
 
 @functools.cache
-def _layout(message: Any) -> tuple[struct.Struct, list[str], dict[str, tuple[int, str]]]:
-    """Return the fixed header, its fields, and number and type of each attribute."""
+def _layout(
+    message: Any,
+) -> tuple[struct.Struct, dict[str, int], dict[str, tuple[int, Callable[[Any], bytes]]]]:
+    """Return the fixed header, its fields' places, and each attribute's number and packing."""
     header = struct.Struct("=" + "".join(form for _, form in message.fields))
     names = [name for name, form in message.fields if not form.endswith("x")]
     numbered = message.nla_map
     if not isinstance(numbered[0][0], int):
         numbered = [(number, *entry) for number, entry in enumerate(numbered)]
     # As in pyroute2, flags of the attribute's type stand last, where there are any.
-    types = {name: (number | sum(flags), form) for number, name, form, *flags in numbered}
-    return header, names, types
+    types = {
+        name: (number | sum(flags), _PACKED.get(form, _not_plain))
+        for number, name, form, *flags in numbered
+    }
+    return header, {name: place for place, name in enumerate(names)}, types
 
 
 def _address(text: str) -> bytes:

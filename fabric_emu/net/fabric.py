@@ -7,7 +7,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -179,6 +179,7 @@ class Fabric:
             self._make_namespaces(sockets, building, check)
             self._make_links(sockets, base)
             check()
+            self._attach_programs(sockets)
             routing = self.routing(sockets.__getitem__)
             for node in topology.nodes.values():
                 routing.addresses(node)
@@ -225,9 +226,9 @@ class Fabric:
         names = [self.namespace(node.name) for node in self.topology.nodes.values()]
         self.lease.namespaces = names
         self.lease.save()
+        namespaces.take_names(names, lambda name: self._stack.callback(namespaces.remove, name))
         for node, name in zip(self.topology.nodes.values(), names, strict=True):
-            release = partial(self._stack.callback, namespaces.remove, name)
-            fd = namespaces.create(name, release)
+            fd = namespaces.create(name)
             self._stack.callback(os.close, fd)
             self.namespace_fds[node.name] = fd
             self._write_sysctls(node)
@@ -290,21 +291,21 @@ class Fabric:
                     offloads.set_for_order(interface)
             finally:
                 offloads.close()
-        programs = self.ports.bpf.program_fds
         frame = topology.mtu + 14
         for name, own in ends.items():
-            for link, interface, port in own:
-                shaping.make_hooks(sockets[name], base + port, interface)
-                if self.shaped:
-                    shaping.shape(sockets[name], base + port, link.rate_bps, frame, interface)
-            sockets[name].flush()
-        for name, own in ends.items():
             sock = sockets[name]
-            for _, interface, port in own:
-                ingress = programs[self._ingress_program(topology.nodes[name])]
-                shaping.attach(sock, base + port, ingress, programs["port_egress"], interface)
+            for link, interface, port in own:
+                shaping.make_hooks(sock, base + port, interface)
+                if self.shaped:
+                    shaping.shape(sock, base + port, link.rate_bps, frame, interface)
                 links.set_up(sock, base + port, interface)
             sock.flush()
+
+    def _attach_programs(self, sockets: dict[str, NetlinkSocket]) -> None:
+        programs = self.ports.bpf.program_fds
+        for node in self.topology.nodes.values():
+            ingress = programs[self._ingress_program(node)]
+            shaping.attach(sockets[node.name], ingress, programs["port_egress"], node.name)
 
     def _ingress_program(self, node: Node) -> str:
         if node.role is Role.HOST:

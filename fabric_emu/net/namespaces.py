@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fabric_emu.errors import CommandFailed, FabricError, HostUnfit
@@ -84,24 +84,49 @@ def prepare() -> None:
         raise HostUnfit("network namespaces need root", "run with sudo") from None
 
 
-def create(name: str, registered: Callable[[], object]) -> int:
-    """Make a named namespace, enter it, and return its file descriptor.
+def take_names(names: Iterable[str], registered: Callable[[str], object]) -> None:
+    """Take names for namespaces to come.
 
-    ``registered`` is called as soon as the name exists, so that its owner removes it whatever
-    happens next. Call inside ``restored()``.
+    They are names of one file: where /run is on disk, hundreds of new files take as long to make
+    as the namespaces themselves.
+
+    Args:
+        names: the names.
+        registered: called with each name as soon as it exists, so that its owner removes it
+            whatever happens next.
 
     Raises:
-        FabricError: the name is taken.
+        FabricError: a name is taken.
+        HostUnfit: no right to write to /run/netns.
+    """
+    first: Path | None = None
+    for name in names:
+        path = NETNS_DIR / name
+        try:
+            if first is None:
+                flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                os.close(os.open(path, flags, 0o444))
+                first = path
+            else:
+                os.link(first, path)
+        except FileExistsError:
+            raise FabricError(
+                f"namespace {name} exists already; "
+                "if a dead run left it, fabric-emu clean removes it"
+            ) from None
+        registered(name)
+
+
+def create(name: str) -> int:
+    """Make the namespace of a taken name, enter it, and return its file descriptor.
+
+    Call inside ``restored()``.
+
+    Raises:
         HostUnfit: no right to make namespaces.
+        CommandFailed: the kernel refuses to give it the name.
     """
     path = NETNS_DIR / name
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
-    except FileExistsError:
-        raise FabricError(
-            f"namespace {name} exists already; if a dead run left it, fabric-emu clean removes it"
-        ) from None
-    registered()
     _leave_for_new()
     try:
         _call("mount", _OWN.encode(), str(path).encode(), b"none", _MS_BIND, None)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from pyroute2.netlink import NLA_F_NESTED, nlmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from fabric_emu.errors import CommandFailed
 
@@ -24,6 +25,7 @@ REPLACE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLA_TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
+_SEQUENCE, _SEQUENCE_OFFSET = struct.Struct("=I"), 8
 _BATCH_BYTES = 64 * 1024
 _QUESTIONS = 32
 """Asked at a time: each answer occupies a page or two of the socket's receive buffer."""
@@ -88,6 +90,23 @@ class RouteMessage(rtmsg):  # type: ignore[misc]
     )
 
 
+class TrafficControlMessage(tcmsg):  # type: ignore[misc]
+    """``struct tcmsg`` with the attributes that came after those pyroute2 has.
+
+    Source: include/uapi/linux/rtnetlink.h.
+    """
+
+    nla_map = (
+        *tcmsg.nla_map,
+        ("TCA_PAD", "none"),
+        ("TCA_DUMP_INVISIBLE", "flag"),
+        ("TCA_CHAIN", "uint32"),
+        ("TCA_HW_OFFLOAD", "uint8"),
+        ("TCA_INGRESS_BLOCK", "uint32"),
+        ("TCA_EGRESS_BLOCK", "uint32"),
+    )
+
+
 class NetlinkSocket:
     """A route netlink socket of the namespace that the calling thread is in.
 
@@ -114,33 +133,35 @@ class NetlinkSocket:
             CommandFailed: the first refused request, with its label and errno.
         """
         queue, self._queue = self._queue, []
-        start = 0
-        while start < len(queue):
-            end, size = start, 0
-            while end < len(queue) and size + len(queue[end][0]) <= _BATCH_BYTES:
-                size += len(queue[end][0])
-                end += 1
-            self._send(queue[start : max(end, start + 1)])
-            start = max(end, start + 1)
+        batch: list[tuple[bytes, str]] = []
+        size = 0
+        for request in queue:
+            size += len(request[0])
+            if size > _BATCH_BYTES and batch:
+                self._send(batch)
+                batch, size = [], len(request[0])
+            batch.append(request)
+        if batch:
+            self._send(batch)
 
     def _send(self, batch: list[tuple[bytes, str]]) -> None:
-        data = bytearray()
-        labels = {}
-        for request, label in batch:
-            self._sequence += 1
-            labels[self._sequence] = label
-            length, kind, flags, _, _ = _HEADER.unpack_from(request)
-            # Errors always come back; a plain acknowledgement is asked of the last one only.
-            flags |= NLM_F_ACK if len(labels) == len(batch) else 0
-            data += _HEADER.pack(length, kind, flags, self._sequence, 0)
-            data += request[_HEADER.size :]
+        data = bytearray().join([request for request, _ in batch])
+        first = self._sequence + 1
+        self._sequence += len(batch)
+        offset = last = 0
+        for sequence, (request, _) in enumerate(batch, first):
+            _SEQUENCE.pack_into(data, offset + _SEQUENCE_OFFSET, sequence)
+            last, offset = offset, offset + len(request)
+        # Errors always come back; a plain acknowledgement is asked of the last one only.
+        length, kind, flags, sequence, _ = _HEADER.unpack_from(data, last)
+        _HEADER.pack_into(data, last, length, kind, flags | NLM_F_ACK, sequence, 0)
         self._socket.send(data)
         failed: CommandFailed | None = None
         while True:
             for sequence, error in _answers(self._socket.recv(1 << 18)):
                 if error and failed is None:
                     failed = CommandFailed(
-                        f"{self._owner}: {labels.get(sequence, 'netlink')}: "
+                        f"{self._owner}: {batch[sequence - first][1]}: "
                         f"{os.strerror(error)} ({errno.errorcode.get(error, error)})"
                     )
                 if sequence == self._sequence:

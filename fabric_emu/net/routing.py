@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
@@ -86,10 +86,14 @@ class Routing:
         self._topology = topology
         self._base = base
         self._socket_of = socket_of
+        self._addresses: dict[tuple[str, Family, int], str] = {}
 
     def _address(self, node: Node, family: Family, plane: int) -> str:
-        of = self._topology.address4 if family == 4 else self._topology.address6
-        return str(of(node, plane))
+        key = node.name, family, plane
+        if key not in self._addresses:
+            of = self._topology.address4 if family == 4 else self._topology.address6
+            self._addresses[key] = str(of(node, plane))
+        return self._addresses[key]
 
     def addresses(self, node: Node) -> None:
         """Queue a node's own addresses; its interfaces exist."""
@@ -200,17 +204,18 @@ class Routing:
             for number in (() if self._bgp else range(1, topology.total_leaves + 1))
         ]
         # Groups of whole fabrics come first, so that repairs leave them to the routes they serve.
-        numbers: dict[tuple[Link, ...], int] = {}
+        numbers: dict[tuple[int, ...], int] = {}
         for leaf in leaves:
             if len(whole := topology.next_hops(switch, leaf)) > 1:
-                numbers.setdefault(whole, len(numbers))
+                numbers.setdefault(_indexes(whole), len(numbers))
         for leaf in leaves:
             hops, rates = [], []
             alive = next_hops_without(topology, switch, leaf, dead)
             for link in alive:
-                port = link.up_port if link.lower == switch else link.down_port
-                there = link.upper if link.lower == switch else link.lower
+                is_up = link.lower.name == switch.name
+                port = link.up_port if is_up else link.down_port
                 if port not in made:
+                    there = link.upper if is_up else link.lower
                     address = self._address(there, family, there.plane)
                     made[port] = self._nexthop(sock, family, port, address)
                 hops.append(made[port])
@@ -219,7 +224,7 @@ class Routing:
                 continue
             key = tuple(hops)
             if len(hops) > 1 and key not in groups:
-                number = numbers.setdefault(alive, len(numbers))
+                number = numbers.setdefault(_indexes(alive), len(numbers))
                 groups[key] = self._group(sock, family, number, key, rates)
             prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
             self._route(sock, prefix, groups.get(key, hops[0]))
@@ -299,6 +304,10 @@ class Routing:
             type=_RTN_UNICAST,
         )
         sock.queue(request, f"route {prefix}")
+
+
+def _indexes(found: Iterable[Link]) -> tuple[int, ...]:
+    return tuple([link.index for link in found])
 
 
 def _resilient(group: Resilient) -> list[tuple[str, object]]:

@@ -1,6 +1,9 @@
 """Link rates: HTB on every interface with a control and a data class, and the BPF hooks.
 
 The requests of an interface differ in nothing but its index, so each is encoded once and patched.
+The hooks of all interfaces of a node lead to the same two blocks of filters, so that a program is
+put there once per node: the kernel looks through a list of every block there is for each new one
+(``indir_dev_add`` in net/core/flow_offload.c).
 
 Fidelity: HTB lets a burst of one millisecond pass an idle link unshaped; a real port serialises
 every frame.
@@ -15,7 +18,12 @@ from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from fabric_emu.net.encoding import encode
-from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket
+from fabric_emu.net.netlink import (
+    CREATE,
+    NLM_F_REQUEST,
+    NetlinkSocket,
+    TrafficControlMessage,
+)
 
 HANDLE = 0x10000
 ROOT_CLASS, CONTROL_CLASS, DATA_CLASS = HANDLE + 0x1, HANDLE + 0x10, HANDLE + 0x20
@@ -24,7 +32,8 @@ CONTROL_SHARE = 0.1
 
 _TC_H_ROOT = 0xFFFFFFFF
 _CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
-INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+_INGRESS_BLOCK, _EGRESS_BLOCK = 1, 2
+_INDEX_OF_BLOCKS = 0xFFFFFFFF
 _ETH_P_ALL_BE = 0x0300
 _ACT_DIRECT = 1
 _TICK_NS = 64
@@ -69,10 +78,16 @@ def make_hooks(sock: NetlinkSocket, index: int, label: str) -> None:
     sock.queue(_patched(_clsact(), index), f"clsact on {label}")
 
 
-def attach(sock: NetlinkSocket, index: int, ingress_fd: int, egress_fd: int, label: str) -> None:
-    """Queue the requests that put BPF programs on the hooks of both sides of an interface."""
-    for parent, fd in ((INGRESS, ingress_fd), (EGRESS, egress_fd)):
-        sock.queue(_patched(_filter(parent, fd), index), f"BPF program on {label}")
+def attach(sock: NetlinkSocket, ingress_fd: int, egress_fd: int, label: str) -> None:
+    """Queue the requests that put BPF programs on the hooks of all interfaces of a namespace.
+
+    Args:
+        sock: socket in the namespace; one of its interfaces at least has its hooks.
+        ingress_fd, egress_fd: the programs.
+        label: the node, for errors.
+    """
+    for block, fd in ((_INGRESS_BLOCK, ingress_fd), (_EGRESS_BLOCK, egress_fd)):
+        sock.queue(_filter(block, fd), f"BPF program on {label}")
 
 
 def _patched(request: bytes, index: int) -> bytes:
@@ -135,12 +150,17 @@ def _ticks(size_bytes: int, rate_bytes_per_s: int) -> int:
 
 @functools.lru_cache(maxsize=1)
 def _clsact() -> bytes:
-    attributes = [("TCA_KIND", "clsact")]
-    return encode(tcmsg, RTM_NEWQDISC, CREATE, attributes, handle=_CLSACT_HANDLE, parent=_CLSACT)
+    attributes = [
+        ("TCA_KIND", "clsact"),
+        ("TCA_INGRESS_BLOCK", _INGRESS_BLOCK),
+        ("TCA_EGRESS_BLOCK", _EGRESS_BLOCK),
+    ]
+    message, parent = TrafficControlMessage, _CLSACT
+    return encode(message, RTM_NEWQDISC, CREATE, attributes, handle=_CLSACT_HANDLE, parent=parent)
 
 
 @functools.lru_cache(maxsize=64)
-def _filter(parent: int, fd: int) -> bytes:
+def _filter(block: int, fd: int) -> bytes:
     options = [
         ("TCA_BPF_FD", fd),
         ("TCA_BPF_NAME", "fabric_emu"),
@@ -148,4 +168,5 @@ def _filter(parent: int, fd: int) -> bytes:
     ]
     attributes = [("TCA_KIND", "bpf"), ("TCA_OPTIONS", {"attrs": options})]
     info = 1 << 16 | _ETH_P_ALL_BE
-    return encode(tcmsg, RTM_NEWTFILTER, CREATE, attributes, handle=1, parent=parent, info=info)
+    request = encode(tcmsg, RTM_NEWTFILTER, CREATE, attributes, handle=1, parent=block, info=info)
+    return _patched(request, _INDEX_OF_BLOCKS)

@@ -127,7 +127,7 @@ def _attached(name: str, port: int, table: PortTable, stack: ExitStack) -> socke
         end.link("set", index=index, txqlen=10_000)
     shape(netlink, index, RATE_BPS, FRAME_BYTES, INTERFACE)
     make_hooks(netlink, index, INTERFACE)
-    attach(netlink, index, fds["port_ingress"], fds["port_egress"], INTERFACE)
+    attach(netlink, fds["port_ingress"], fds["port_egress"], INTERFACE)
     netlink.flush()
     return packets
 

@@ -69,7 +69,8 @@ def test_a_name_already_taken() -> None:
     lease = Lease.take()  # the number that the next fabric will get
     taken = f"{lease.prefix}spine1"
     with namespaces.restored():
-        os.close(namespaces.create(taken, str))
+        namespaces.take_names([taken], str)
+        os.close(namespaces.create(taken))
     lease.release()
     try:
         with pytest.raises(FabricError, match=f"{taken} exists already.*fabric-emu clean"):

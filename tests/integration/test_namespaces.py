@@ -24,7 +24,8 @@ HOME = "/proc/thread-self/ns/net"
 def namespace_fd() -> Iterator[int]:
     namespaces.prepare()
     with namespaces.restored():
-        fd = namespaces.create(NAME, str)
+        namespaces.take_names([NAME], str)
+        fd = namespaces.create(NAME)
     try:
         yield fd
     finally:
@@ -52,27 +53,44 @@ def test_a_new_namespace_is_seen_by_all(namespace_fd: int) -> None:
     assert [line.split()[0] for line in listed.splitlines()] == ["lo"]
 
 
-def test_its_owner_hears_of_it_as_soon_as_its_name_exists() -> None:
+def test_its_owner_hears_of_each_name_as_soon_as_it_exists() -> None:
+    names = [f"{NAME}-{number}" for number in range(3)]
     heard = []
 
-    def registered() -> None:
-        heard.append((namespaces.NETNS_DIR / NAME).exists())
-        raise KeyboardInterrupt
+    def registered(name: str) -> None:
+        heard.append([(namespaces.NETNS_DIR / each).exists() for each in names])
+        if name == names[1]:
+            raise KeyboardInterrupt
 
-    with namespaces.restored(), pytest.raises(KeyboardInterrupt):
-        namespaces.create(NAME, registered)
-    assert heard == [True]
-    namespaces.remove(NAME)
-    assert not (namespaces.NETNS_DIR / NAME).exists()
+    with pytest.raises(KeyboardInterrupt):
+        namespaces.take_names(names, registered)
+    assert heard == [[True, False, False], [True, True, False]]
+    for name in names:
+        namespaces.remove(name)
+        assert not (namespaces.NETNS_DIR / name).exists()
+
+
+def test_names_taken_together_are_those_of_different_namespaces() -> None:
+    names = [f"{NAME}-{number}" for number in range(3)]
+    namespaces.take_names(names, str)
+    with namespaces.restored():
+        fds = [namespaces.create(name) for name in names]
+    found = [(namespaces.NETNS_DIR / name).stat().st_ino for name in names]
+    assert found == [os.fstat(fd).st_ino for fd in fds]
+    assert len(set(found)) == 3
+    for name, fd in zip(names, fds, strict=True):
+        os.close(fd)
+        namespaces.remove(name)
+        assert not (namespaces.NETNS_DIR / name).exists()
 
 
 def test_a_taken_name(namespace_fd: int) -> None:
-    heard: list[None] = []
-    home = os.readlink(HOME)
+    free = f"{NAME}-free"
+    heard: list[str] = []
     with pytest.raises(FabricError, match=f"{NAME} exists already"):
-        namespaces.create(NAME, lambda: heard.append(None))
-    assert heard == []
-    assert os.readlink(HOME) == home
+        namespaces.take_names([free, NAME], heard.append)
+    assert heard == [free]
+    namespaces.remove(free)
     assert NAME in names_seen_by_others()
 
 

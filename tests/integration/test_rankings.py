@@ -30,7 +30,8 @@ def flows_on_fullest_uplink(summary: dict[str, Any]) -> int:
 @pytest.fixture(scope="module")
 def seeds():
     """Return a seed for each number of flows on the fullest uplink, found by prediction."""
-    scenario, found = parse_scenario(PERMUTATION, "made-up.yaml"), {}
+    scenario = parse_scenario(PERMUTATION, "made-up.yaml")
+    found: dict[int, int] = {}
     for seed in range(1, 200):
         flows = flows_on_fullest_uplink(forecast(scenario, Scheme.named("ecmp"), seed).summary)
         found.setdefault(flows, seed)

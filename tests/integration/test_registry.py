@@ -128,7 +128,8 @@ def test_clean_after_kill(wait_until: Waiting) -> None:
             assert f"{another.lease.number}.json" != dead["lease"]
         bystander = f"{living.lease.prefix}bystander"
         with namespaces.restored():
-            os.close(namespaces.create(bystander, str))
+            namespaces.take_names([bystander], str)
+            os.close(namespaces.create(bystander))
         try:
             freed = freed_of(dead["lease"])
             assert (namespaces.NETNS_DIR / bystander).exists()
