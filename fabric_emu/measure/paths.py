@@ -63,6 +63,9 @@ def conservation(record: Record) -> Conservation:
     # The kernel also counts packets of its own that it had no route for.
     dropped["no_route"] = min(max(missing, 0), record.no_route)
     missing -= dropped["no_route"]
+    # So with forged frames, which no NIC has sent.
+    dropped["icrc_errors"] = min(max(missing, 0), int(ports["icrc_errors"].sum()))
+    missing -= dropped["icrc_errors"]
     dropped = {name: count for name, count in dropped.items() if count}
     return Conservation(senders.scheduled, sent, delivered, dropped, trimmed, queued, missing)
 
@@ -121,9 +124,11 @@ def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
     received = _by_path(record, record.arrivals.known)
     received[:, 0] = 0
     left = sent - received
-    # What no flow is charged with: full rings, queues of dead links, switches without a route.
+    # What no flow is charged with: full rings, queues of dead links, switches without a route,
+    # packets that came damaged.
     link_down = record.ports["dropped_packets"][:, DropReason.LINK_DOWN].sum()
     other = record.senders.ring_dropped + int(link_down) + record.no_route
+    other += int(record.ports["icrc_errors"].sum())
     missing = int(left.sum() - later.sum())
     return bool((left >= 0).all()) and 0 <= missing <= other
 

@@ -90,6 +90,7 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
         "lag": dict(zip(("p50", "p99", "max"), record.senders.lag_s, strict=True)),
         "ecn_marked": int(record.ports["marked_packets"].sum()),
         "trims": int(record.ports["trimmed_packets"].sum()),
+        "icrc_errors": int(record.ports["icrc_errors"].sum()),
     }
     return SchemeResult(
         summary,
@@ -190,6 +191,12 @@ def _port_columns(record: Record, loads: LinkLoads) -> dict[str, list[Any]]:
         columns[name] = ports[name].tolist()
     for reason in DropReason:
         columns[f"dropped_{reason.name.lower()}"] = ports["dropped_packets"][:, reason].tolist()
-    for name in ("high_water_bytes", "marked_packets", "trimmed_packets", "advert_bytes"):
+    for name in (
+        "high_water_bytes",
+        "marked_packets",
+        "trimmed_packets",
+        "advert_bytes",
+        "icrc_errors",
+    ):
         columns[name] = ports[name].tolist()
     return columns

@@ -92,6 +92,11 @@ class Nic(Description):
     trimmable: bool = Field(
         False, description="packets carry a DSCP that lets switches trim them instead of dropping"
     )
+    check_payloads: bool = Field(
+        False,
+        description="RoCEv2: receivers read every byte for the ICRC instead of taking payloads for "
+        "what NICs send; slower",
+    )
 
 
 class Switch(Description):

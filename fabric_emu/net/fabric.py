@@ -163,6 +163,7 @@ class Fabric:
                 port_count=2 * len(topology.links),
                 flow_count=self.queue_pairs,
                 qpn_base=QPN_BASE,
+                check_payloads=int(self.scheme.nic.check_payloads),
                 control_classid=shaping.CONTROL_CLASS,
                 data_classid=shaping.DATA_CLASS,
                 **self.plan.constants,

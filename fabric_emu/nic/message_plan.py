@@ -22,13 +22,13 @@ from fabric_emu.model.topology import Node, mac_address
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.nic.frames import Ends, RoceFrames
 from fabric_emu.nic.messenger import MessagePlan
-from fabric_emu.nic.plan import PAYLOAD_BYTE
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.nic.uet_frames import UetFrames
 from fabric_emu.nic.worker import Port
 from fabric_emu.predict.entropy import ALL_PORTS, spread_evenly
 from fabric_emu.predict.placement import Packets, Placement
+from fabric_emu.wire.layout import PAYLOAD_BYTE
 from fabric_emu.wire.rocev2 import Envelope, source_port
 
 TICK_S = 0.0004
@@ -106,6 +106,7 @@ class MessagePlanner:
                     TICK_S,
                     trimming.trimmed,
                     trimming.trimmed_last_hop,
+                    receive_program=fabric.ports.bpf.program_fds["nic_receive"],
                 )
             )
         return plans

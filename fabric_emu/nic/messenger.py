@@ -50,6 +50,7 @@ class MessagePlan:
         tick_s: rest between two rounds.
         trimmed_dscp, last_hop_dscp: what switches set on frames they trim.
         order: to count late packets by while they come; None does not.
+        receive_program: see ``ReceiveRing``; the worker inherits the descriptor.
     """
 
     cpu: int | None
@@ -67,6 +68,7 @@ class MessagePlan:
     trimmed_dscp: int
     last_hop_dscp: int
     order: OrderPlan | None = None
+    receive_program: int | None = None
 
     def open(self, stack: contextlib.ExitStack) -> Messenger:
         """Return the worker, its rings open."""
@@ -111,7 +113,9 @@ class Messenger:
             plan.transmit_slots,
             stack,
         )
-        self._receive = ReceiveRings(places_of(plan.ports), plan.receive_slots, stack)
+        self._receive = ReceiveRings(
+            places_of(plan.ports), plan.receive_slots, stack, plan.receive_program
+        )
         local = np.zeros(plan.total_hosts, bool)
         local[plan.hosts] = True
         self._planes = len(plan.ports) // len(plan.hosts)

@@ -16,6 +16,7 @@ from fabric_emu.nic.schedule import Schedule
 from fabric_emu.nic.worker import Plan, Port, Stream
 from fabric_emu.predict.entropy import rotations
 from fabric_emu.predict.placement import Placement
+from fabric_emu.wire.layout import PAYLOAD_BYTE
 from fabric_emu.wire.rocev2 import ECT0, Envelope, write_frame
 from fabric_emu.wire.template import FrameTemplates
 
@@ -23,7 +24,6 @@ TRANSMIT_SLOTS = 256
 BATCH = 64
 RECEIVE_SLOTS = 8192
 TICK_S = 0.0008
-PAYLOAD_BYTE = b"\xa5"
 
 
 class Planner:
@@ -82,7 +82,16 @@ class Planner:
             listening = tuple(
                 port for host in receivers[i :: len(cpus)] for port in self._ports(host)
             )
-            plans.append(Plan(cpu, tuple(streams), listening, RECEIVE_SLOTS, TICK_S))
+            plans.append(
+                Plan(
+                    cpu,
+                    tuple(streams),
+                    listening,
+                    RECEIVE_SLOTS,
+                    TICK_S,
+                    receive_program=self._fabric.ports.bpf.program_fds["nic_receive"],
+                )
+            )
         return plans
 
     def _ports(self, host: Node) -> list[Port]:

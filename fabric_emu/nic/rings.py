@@ -161,6 +161,7 @@ class ReceiveRings:
         places: a context for each NIC, inside which its ring is opened, and its interface's name.
         slots: of each.
         stack: closes the rings.
+        program: see ``ReceiveRing``.
     """
 
     def __init__(
@@ -168,13 +169,14 @@ class ReceiveRings:
         places: Iterable[tuple[contextlib.AbstractContextManager[None], str]],
         slots: int,
         stack: contextlib.ExitStack,
+        program: int | None = None,
     ) -> None:
         places = list(places)
         space = AddressSpace(len(places))
         self._rings: list[ReceiveRing] = []
         for inside, interface in places:
             with inside:
-                ring = ReceiveRing(interface, slots, space)
+                ring = ReceiveRing(interface, slots, space, program)
             stack.callback(ring.close)
             self._rings.append(ring)
         self._count = self._rings[0].slots

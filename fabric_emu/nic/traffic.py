@@ -57,7 +57,9 @@ class Traffic:
 
     def _spawn(self, plan: Plan) -> None:
         ours, theirs = socket.socketpair()
-        counters = [plan.order.fd] if plan.order else []
+        inherited = [plan.order.fd] if plan.order else []
+        if plan.receive_program is not None:
+            inherited.append(plan.receive_program)
         root = str(Path(fabric_emu.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         with theirs:
@@ -69,7 +71,7 @@ class Traffic:
                     str(theirs.fileno()),
                     str(os.getpid()),
                 ],
-                pass_fds=[theirs.fileno(), *counters],
+                pass_fds=[theirs.fileno(), *inherited],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the parent, which then ends its workers
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

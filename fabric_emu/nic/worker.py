@@ -76,6 +76,7 @@ class Plan:
         receive_slots: of each listening ring.
         tick_s: rest between two rounds; 0 spins.
         order: to count late packets by while they come; None does not.
+        receive_program: see ``ReceiveRing``; the worker inherits the descriptor.
     """
 
     cpu: int | None
@@ -84,6 +85,7 @@ class Plan:
     receive_slots: int
     tick_s: float
     order: OrderPlan | None = None
+    receive_program: int | None = None
 
     def open(self, stack: contextlib.ExitStack) -> Worker:
         """Return the worker, its rings open."""
@@ -206,7 +208,9 @@ class Worker:
                 rings.append(ring)
             self._rings += rings
             self._senders.append(Sender(stream, rings, self.report))
-        self._receivers = ReceiveRings(places_of(plan.receivers), plan.receive_slots, stack)
+        self._receivers = ReceiveRings(
+            places_of(plan.receivers), plan.receive_slots, stack, plan.receive_program
+        )
 
     def serve(self, start_ns: int, connection: Connection) -> None:
         """Send and receive from ``start_ns`` (CLOCK_MONOTONIC) until told to stop."""

@@ -89,8 +89,10 @@ class SwitchPlan:
         """What the programs take as fixed, by the names of ``PortConstants``."""
         leaves = self.topology.total_leaves
         balances = bool(self.switches)
+        trimming = self.switch.trimming
         return {
             "control_dscps": dscp_bits(*self.switch.control_dscps),
+            "trimmed_dscps": dscp_bits(*(trimming.trimmed_dscps if trimming else ())),
             "leaf_count": leaves if balances else 0,
             "host_bits": self.topology.host_bits,
             "flowlet_entries": self.balancing.max_flows if balances else 0,

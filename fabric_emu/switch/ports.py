@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fabric_emu.switch.build import build
 from fabric_emu.switch.columns import MapColumns, Records, read_only
 from fabric_emu.switch.loader import BpfObject
+from fabric_emu.switch.receive import ICRC_TABLES_DTYPE, write_icrc_tables
 from fabric_emu.switch.switches import SwitchSizes, SwitchTable
 
 
@@ -47,6 +48,7 @@ PORT_DTYPE: np.dtype[Any] = np.dtype(
         ("departed_packets", "u8"),
         ("delivered_bytes", "u8"),
         ("delivered_packets", "u8"),
+        ("icrc_errors", "u8"),
         ("control_enqueued_bytes", "u8"),
         ("control_departed_bytes", "u8"),
         ("control_written_off_bytes", "u8"),
@@ -114,6 +116,9 @@ class PortConstants:
         flow_count: number of flows counted per port.
         qpn_base: destination queue pair of flow 0.
         control_dscps: DSCPs of packets for the control class, one bit each.
+        trimmed_dscps: DSCPs of packets that switches have trimmed, one bit each.
+        check_payloads: not 0: NICs read payloads to the last byte for the ICRC, instead of
+            taking them for what NICs send.
         control_classid: the shaper's class of control packets (major << 16 | minor).
         data_classid: the shaper's class of all others.
         leaf_count: leaves of a plane.
@@ -127,6 +132,8 @@ class PortConstants:
     flow_count: int = 0
     qpn_base: int = 0
     control_dscps: int = dscp_bits(48)
+    trimmed_dscps: int = 0
+    check_payloads: int = 0
     control_classid: int = 0x10001
     data_classid: int = 0x10002
     leaf_count: int = 0
@@ -160,7 +167,7 @@ class PortTable:
     Attributes:
         constants: as given.
         bpf: the loaded object: ``bpf.program_fds`` has port_egress, port_ingress, switch_ingress,
-            host_ingress.
+            host_ingress, nic_receive.
         switches: the same maps' switch side.
         ports: (ports,) of `PORT_DTYPE`, live and read-only.
         configs: (ports,) of `PORT_CONFIG_DTYPE`, live; what is written here takes effect with the
@@ -194,6 +201,7 @@ class PortTable:
             self.configs = records("port_configs", "port_config", PORT_CONFIG_DTYPE, ports)
             cells = records("flow_ports", "flow_port", FLOW_PORT_DTYPE, flows * ports)
             self.switches = SwitchTable(self._columns, sizes)
+            write_icrc_tables(records("icrc_tables", "icrc_tables", ICRC_TABLES_DTYPE, 1))
         except BaseException:
             self.close()
             raise

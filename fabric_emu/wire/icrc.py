@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from fabric_emu.wire.layout import ICRC_LENGTH, IP, UDP_LENGTH, ip_layout
 
-# Eight bytes of ones stand where InfiniBand's local route header was.
-_AFTER_PSEUDO_HEADER = zlib.crc32(b"\xff" * 8)
+START = zlib.crc32(b"\xff" * 8)
+"""Before the IP header: eight bytes of ones stand where InfiniBand's local route header was."""
+
 _WORD_VALUES = 1 << 16
 _CARRY_STARTS = np.arange(4) * 256
 
@@ -38,7 +39,7 @@ def icrc(frame: bytes | bytearray | memoryview) -> int:
     covered = bytearray(frame[: end - ICRC_LENGTH])
     for offset, bits in layout.masked:
         covered[offset] |= bits
-    return zlib.crc32(memoryview(covered)[IP:], _AFTER_PSEUDO_HEADER)
+    return zlib.crc32(memoryview(covered)[IP:], START)
 
 
 @lru_cache(maxsize=16)

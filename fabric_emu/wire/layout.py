@@ -17,6 +17,8 @@ import numpy.typing as npt
 ROCEV2_PORT = 4791
 ICRC_LENGTH = 4
 TIMESTAMP_LENGTH = 8
+PAYLOAD_BYTE = b"\xa5"
+"""What payloads are filled with, behind the send time."""
 
 # Ethernet and IP, from the start of the frame.
 ETHERTYPE = 12

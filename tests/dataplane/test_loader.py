@@ -219,7 +219,7 @@ def test_nothing_is_left_after_close() -> None:
     with PortTable(CONSTANTS) as table:
         maps = [kernel_id(descriptor, "map") for descriptor in table.bpf.map_fds.values()]
         programs = [kernel_id(descriptor, "prog") for descriptor in table.bpf.program_fds.values()]
-        assert len(maps) == 11  # with the constants
+        assert len(maps) == 12  # with the constants
         assert len(programs) == 4
         assert all(exists("map", number) for number in maps)
     assert open_descriptors() == before

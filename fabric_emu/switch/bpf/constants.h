@@ -24,6 +24,12 @@ const volatile __u64 control_dscps = 0;
 const volatile __u32 control_classid = 0;
 const volatile __u32 data_classid = 0;
 
+/* The DSCPs of packets that switches have trimmed, one bit each. */
+const volatile __u64 trimmed_dscps = 0;
+
+/* Whether NICs read payloads to the last byte, or take them for what NICs send. */
+const volatile __u8 check_payloads = 0;
+
 /* The address plan: a plane's leaves, numbered from 1, and the low bits of an IPv4 host address
  * that number the host on its leaf.
  */

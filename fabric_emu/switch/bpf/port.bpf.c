@@ -7,6 +7,8 @@
  *   switch_ingress  the same at a switch that chooses among equal next hops itself, or listens to
  *                   adverts
  *   host_ingress    a host's end, ingress: the same, and RoCE packets end here
+ *   nic_receive     the packet ring of a host's NIC, as its socket's filter: no packet with a wrong
+ *                   ICRC gets in
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -17,6 +19,7 @@
 #include "constants.h"
 #include "ecn.h"
 #include "forward.h"
+#include "icrc.h"
 #include "load.h"
 #include "maps.h"
 #include "packet.h"
@@ -341,6 +344,29 @@ int host_ingress(struct __sk_buff *skb)
 	add(&port->delivered_bytes, wire.bytes);
 	add(&port->delivered_packets, wire.packets);
 	return TC_ACT_SHOT;
+}
+
+/* A packet socket's filter answers with the bytes to keep: all, or none. A trimmed packet has lost
+ * its ICRC with its payload.
+ */
+SEC("socket")
+int nic_receive(struct __sk_buff *skb)
+{
+	__u32 port_number = (skb->ifindex - ifindex_base) ^ 1;
+	struct port *sender = bpf_map_lookup_elem(&ports, &port_number);
+	__u32 all = skb->len;
+	struct frame frame;
+
+	read_network(skb, 0, &frame);
+	read_rdma(skb, &frame);
+	if (!sender || !frame.is_rdma ||
+	    frame.transport.udp.destination != bpf_htons(ROCE_UDP_PORT) ||
+	    trimmed_dscps >> (frame.dscp & 0x3f) & 1)
+		return all;
+	if (frame.has_flow && has_right_icrc(skb, &frame))
+		return all;
+	add(&sender->icrc_errors, 1);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "GPL";

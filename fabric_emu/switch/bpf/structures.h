@@ -8,6 +8,7 @@
 
 #define GROUP_PORTS 64		/* equal next hops that a switch can choose from */
 #define ADVERT_LEAVES 64	/* leaves that one advert tells of */
+#define PAYLOAD_POWERS 17	/* of two, up to the longest frame */
 
 /* Why a packet went no further. Each port counts packets and bytes per reason. */
 enum drop_reason {
@@ -37,6 +38,7 @@ struct port {
 	__u64 departed_packets;
 	__u64 delivered_bytes;		/* RoCE packets that the host at the other end took */
 	__u64 delivered_packets;
+	__u64 icrc_errors;		/* RoCE packets that its NIC refused: a wrong ICRC */
 	__u64 control_enqueued_bytes;	/* the part of these that is of the control class */
 	__u64 control_departed_bytes;
 	__u64 control_written_off_bytes;
@@ -49,7 +51,7 @@ struct port {
 	__u64 dropped_packets[DROP_REASONS];
 	__u64 dropped_bytes[DROP_REASONS];
 };
-_Static_assert(sizeof(struct port) == (20 + 2 * DROP_REASONS) * 8, "struct port has holes");
+_Static_assert(sizeof(struct port) == (21 + 2 * DROP_REASONS) * 8, "struct port has holes");
 
 /* How one port behaves: written by user space alone, at any time. */
 struct port_config {
@@ -89,6 +91,22 @@ struct flow_port {
 	__u64 marked_packets;
 };
 _Static_assert(sizeof(struct flow_port) == 48, "struct flow_port has holes");
+
+/* 2^k bytes of payload: the factor that they multiply a CRC with, its inverse, and their own CRC. */
+struct payload_power {
+	__u32 forth;
+	__u32 back;
+	__u32 filled;
+};
+_Static_assert(sizeof(struct payload_power) == 12, "struct payload_power has holes");
+
+/* What CRCs are worked out with; small, because the cache mostly holds other things. */
+struct icrc_tables {
+	__u32 nibble[8 * 16];	/* what each nibble of a CRC, from the lowest, becomes after 4 bytes */
+	__u32 start;		/* the CRC before the IP header */
+	struct payload_power powers[PAYLOAD_POWERS];
+};
+_Static_assert(sizeof(struct icrc_tables) == 516 + 12 * PAYLOAD_POWERS, "holes");
 
 /* How a switch chooses among equal next hops. */
 enum balancing_mode {
