@@ -20,7 +20,7 @@ from fabric_emu.model.topology import Topology, mac_address
 from fabric_emu.net import namespaces
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.wire.icrc import icrc
-from fabric_emu.wire.layout import Opcode
+from fabric_emu.wire.layout import ROCEV2_PORT, Opcode
 from fabric_emu.wire.mrc import MrcOpcode
 from fabric_emu.wire.rocev2 import BTH, Envelope, write_frame
 
@@ -38,6 +38,11 @@ MTU = 9216
 
 FILL = 0xA5
 AT_A_TIME = 12
+
+SCHEMES = {
+    "rc": "{name: reading, nic: {check_payloads: true}}",
+    "mrc": "{name: reading, nic: {transport: mrc, entropy: even, check_payloads: true}}",
+}
 
 
 def hostile_frames(topology: Topology, opcode: int) -> list[bytes]:
@@ -74,9 +79,9 @@ def hostile_frames(topology: Topology, opcode: int) -> list[bytes]:
         no_such_packet = data(QPN_BASE, psn=draw.randrange(1 << 20, 1 << 24))
         huge = bytearray(whole)
         huge[38:40] = draw.choice([0xFFFF, 0x8000, len(whole)]).to_bytes(2, "big")
-        wrong_icrc = bytearray(no_such_packet)
+        wrong_icrc = bytearray(data(QPN_BASE, psn=draw.randrange(100), size=4000))
         wrong_icrc[-1] ^= 1 << draw.randrange(8)
-        assert icrc(wrong_icrc) != int.from_bytes(wrong_icrc[-4:], "little")
+        assert is_damaged(wrong_icrc)
         mutated = bytearray(wrong_pair)
         for _ in range(8):
             mutated[draw.randrange(12, len(mutated))] = draw.randrange(256)
@@ -85,6 +90,23 @@ def hostile_frames(topology: Topology, opcode: int) -> list[bytes]:
     frames += [data(0xFFFFFF, size=MTU - 100), draw.randbytes(MTU)]
     assert all(len(frame) <= MTU for frame in frames)
     return [bytes(frame) for frame in frames]
+
+
+def is_damaged(frame: bytes | bytearray) -> bool:
+    """Tell whether a frame to RoCEv2's port lacks the ICRC that it should have."""
+    version = {0x0800: 4, 0x86DD: 6}.get(int.from_bytes(frame[12:14], "big"), 0)
+    udp = 14 + 4 * (frame[14] & 15) if version == 4 else 54
+    if not version or frame[23 if version == 4 else 20] != 17 or len(frame) < udp + 8:
+        return False
+    if version == 4 and (int.from_bytes(frame[20:22], "big") & 0x3FFF or udp < 34):
+        return False  # part of a datagram
+    if int.from_bytes(frame[udp + 2 : udp + 4], "big") != ROCEV2_PORT:
+        return False
+    end = udp + int.from_bytes(frame[udp + 4 : udp + 6], "big")
+    try:
+        return icrc(frame) != int.from_bytes(frame[end - 4 : end], "little")
+    except ValueError:
+        return True
 
 
 class Wires:
@@ -105,10 +127,10 @@ class Wires:
         self.listener.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
         self.sent = 0
 
-    def inject(self, frames: list[bytes]) -> None:
+    def inject(self, frames: list[bytes], nodes: tuple[str, ...] = ("h1", "leaf2")) -> None:
         """Send into the first leaf, to be switched, and straight into the second host's NIC."""
         for frame in frames:
-            for node in ("h1", "leaf2"):
+            for node in nodes:
                 with contextlib.suppress(OSError):  # the kernel itself refuses some
                     self._at[node].send(frame)
                     self.sent += 1
@@ -125,10 +147,10 @@ class Wires:
 
 @pytest.mark.parametrize(
     ("scheme", "opcode"),
-    [("ecmp", Opcode.RC_SEND_MIDDLE), ("mrc", MrcOpcode.WRITE_MIDDLE)],
+    [("rc", Opcode.RC_SEND_MIDDLE), ("mrc", MrcOpcode.WRITE_MIDDLE)],
 )
 def test_no_message_is_the_worse(scheme: str, opcode: int) -> None:
-    scenario = parse_scenario(SCENARIO.replace("SCHEME", scheme), "hostile.yaml")
+    scenario = parse_scenario(SCENARIO.replace("SCHEME", SCHEMES[scheme]), "hostile.yaml")
     hostile = hostile_frames(scenario.topology, int(opcode))
     waiting = list(hostile)
     heard: list[bytes] = []
@@ -156,6 +178,8 @@ def test_no_message_is_the_worse(scheme: str, opcode: int) -> None:
     assert summary["queue_pairs_failed"] == 0
     # No packet is there twice but one that was sent again: nothing forged was taken for one.
     assert summary["transport"]["duplicates"] <= summary["retransmitted"]
+    # Those without the right ICRC have been counted, all that came.
+    assert summary["icrc_errors"] == sum(map(is_damaged, heard)) > 0
     # Packets with the number of a queue pair that no NIC of the run has sent are found out.
     checks = {check["name"]: check["ok"] for check in summary["verdict"]["checks"]}
     assert not checks["conservation"]
@@ -168,3 +192,46 @@ def test_no_message_is_the_worse(scheme: str, opcode: int) -> None:
     for frame in data:
         assert int.from_bytes(frame[-4:], "little") == icrc(frame)
         assert set(frame[90:-8]) == {FILL}
+
+
+@pytest.mark.parametrize(("scheme", "at"), [("rc", -1), ("mrc", -4), ("mrc", -100)])
+def test_damaged_packets_of_the_run_are_refused(scheme: str, at: int) -> None:
+    # Queues that hold all there is: what is forged must not make a port drop packets.
+    deep = SCHEMES[scheme][:-1] + ", switch: {drop_at: 2MB}}"
+    if at > -5:
+        deep = deep.replace("true", "false")
+    scenario = parse_scenario(SCENARIO.replace("SCHEME", deep), "hostile.yaml")
+    heard: list[bytes] = []
+    wires: list[Wires] = []
+
+    @contextlib.contextmanager
+    def attach(fabric: Fabric) -> Iterator[dict[str, Any]]:
+        with contextlib.ExitStack() as stack:
+            wires.append(Wires(fabric, stack))
+            yield {}
+            heard.extend(wires[0].heard())
+
+    def progress(progress: Progress) -> None:
+        if progress.stage != "send" or progress.share < 0.05:
+            return
+        arrived = [frame for frame in wires[0].heard() if len(frame) > 4096]
+        heard.extend(arrived)
+        damaged = []
+        for frame in arrived[:2]:
+            # As the next packet, which is yet to come: to be taken for it if it were believed.
+            forged = bytearray(frame)
+            psn = int.from_bytes(frame[50:54], "big") + 1
+            forged[50:54] = psn.to_bytes(4, "big")
+            forged[-4:] = icrc(forged).to_bytes(4, "little")
+            assert not is_damaged(forged)
+            forged[at] ^= 1
+            damaged.append(bytes(forged))
+        wires[0].inject(damaged, ("leaf2",))
+
+    summary = run_scheme(scenario, scenario.schemes[0], 1, progress, attach=attach).summary
+    assert summary["icrc_errors"] == sum(map(is_damaged, heard)) == wires[0].sent > 2
+    assert summary["completion"]["unfinished"] == 0
+    assert summary["transport"]["duplicates"] <= summary["retransmitted"]
+    checks = {check["name"]: check["ok"] for check in summary["verdict"]["checks"]}
+    assert checks["conservation"]
+    assert checks["paths agree"]

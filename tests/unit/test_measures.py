@@ -147,6 +147,22 @@ def test_full_rings_are_a_reason_of_their_own():
     assert packets.unaccounted == 0
 
 
+def test_damaged_packets_are_a_reason_of_their_own():
+    run = record()
+    run.arrivals.queue_pair[-4:] = -1
+    run.ports["icrc_errors"][port("h2", "leaf2", True)] = 4
+    assert conservation(run).dropped == {"icrc_errors": 4}
+    assert paths_agree(run, port_stamps(TOPOLOGY))
+    assert verdict(run).trustworthy
+    # Forged ones nobody has sent; nobody misses them.
+    run.ports["icrc_errors"][port("h2", "leaf2", True)] = 9
+    assert conservation(run).dropped == {"icrc_errors": 4}
+    assert verdict(run).trustworthy
+    # They hide no packet that has vanished otherwise.
+    run.ports["icrc_errors"][port("h2", "leaf2", True)] = 3
+    assert conservation(run).unaccounted == 1
+
+
 def test_what_is_in_a_queue_is_queued():
     run = record()
     run.ports["departed_packets"][port("h2", "leaf2", True)] -= 2
