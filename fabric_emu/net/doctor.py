@@ -18,7 +18,7 @@ from typing import Literal
 
 from fabric_emu.errors import FabricError, HostUnfit
 from fabric_emu.net import batches, links, namespaces, selftest, shaping
-from fabric_emu.net.netlink import NetlinkSocket
+from fabric_emu.net.netlink import ASK_DOCTOR, NetlinkSocket
 from fabric_emu.switch.libbpf import libbpf
 from fabric_emu.switch.ports import PortConstants, PortTable
 
@@ -69,7 +69,7 @@ def examine() -> list[Finding]:
     found = [_root(), _python(), _mininet(), _clang(), _libbpf()]
     found.append(_tried("BPF programs", _load_programs, _SETUP))
     found += _kernel_features()
-    found += [_hash_seed(), _hash(), _processors(), _memory()]
+    found += [_resilient(), _hash_seed(), _hash(), _processors(), _memory()]
     found.append(_batches(found))
     return found + [_optional(tool) for tool in _OPTIONAL]
 
@@ -90,7 +90,8 @@ def _untried(name: str) -> Finding:
 
 def _failed(name: str, error: Exception, remedy: str) -> Finding:
     if isinstance(error, HostUnfit):
-        return Finding(name, "missing", error.missing, error.remedy)
+        own = error.remedy != ASK_DOCTOR
+        return Finding(name, "missing", error.missing, error.remedy if own else remedy)
     return Finding(name, "missing", str(error), remedy)
 
 
@@ -251,6 +252,24 @@ _FEATURES: dict[str, tuple[Callable[[NetlinkSocket], str], str]] = {
     "clsact": (_clsact, "CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF"),
     "nexthop objects": (_nexthops, "Linux 5.3 or newer"),
 }
+
+
+def _resilient() -> Finding:
+    name = "resilient groups"
+    if os.geteuid() != 0:
+        return _untried(name)
+    try:
+        has = selftest.has_resilient_groups()
+    except FabricError as error:
+        return Finding(name, "warning", f"cannot be tried: {error}", "mend that first")
+    if has:
+        return Finding(name, "ok", "next hops that stay when another one leaves")
+    return Finding(
+        name,
+        "warning",
+        "no topology.ecmp.resilient: Linux 5.13 or newer has it",
+        f"{_KERNEL} (Linux 5.13 or newer)",
+    )
 
 
 def _hash_seed() -> Finding:

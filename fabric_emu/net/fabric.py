@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from fabric_emu import interrupts
-from fabric_emu.errors import CommandFailed, FabricError, RunFailed, ScenarioError
+from fabric_emu.errors import CommandFailed, FabricError, HostUnfit, RunFailed, ScenarioError
 from fabric_emu.model.control_plane import Bgp, ControlPlane, Static
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.model.scheme import Scheme
@@ -24,6 +24,7 @@ from fabric_emu.net.faults import LiveLink
 from fabric_emu.net.netlink import CREATE, NetlinkSocket
 from fabric_emu.net.registry import IFINDEX_BLOCK, Lease
 from fabric_emu.net.routing import Routing
+from fabric_emu.net.selftest import SEED_SYSCTL, has_resilient_groups
 from fabric_emu.switch.adverts import AdvertSender, advert_plan
 from fabric_emu.switch.policies import SwitchPlan
 from fabric_emu.switch.ports import PortConstants, PortTable
@@ -91,7 +92,7 @@ class Fabric:
         self.queue_pairs = queue_pairs
         self.shaped = shaped
         self.namespace_fds: dict[str, int] = {}
-        self.hash_seeds_set = namespaces.has_sysctl(_SEED)
+        self.hash_seeds_set = namespaces.has_sysctl(SEED_SYSCTL)
         self.plan = SwitchPlan.of(topology, self.scheme.switch, frame_bytes)
         self.adverts: AdvertSender | None = None
         self.ports: PortTable
@@ -152,6 +153,11 @@ class Fabric:
     def _build(self, check: Callable[[], None]) -> None:
         topology = self.topology
         namespaces.prepare()
+        if topology.ecmp.resilient and not has_resilient_groups():
+            raise HostUnfit(
+                "this kernel has no resilient nexthop groups (Linux before 5.13)",
+                "a newer kernel, or a scenario without topology.ecmp.resilient",
+            )
         _raise_file_limit(3 * len(topology.nodes) + 256)
         self.lease = Lease.take()
         self._stack.callback(self.lease.release)
@@ -265,7 +271,7 @@ class Fabric:
                 if switch.hash_policy == 3:
                     settings[f"net/ipv{family}/fib_multipath_hash_fields"] = switch.hash_fields
             if self.hash_seeds_set:
-                settings[_SEED] = hash_seed(self.seed, node, self.hash_seeds)
+                settings[SEED_SYSCTL] = hash_seed(self.seed, node, self.hash_seeds)
         for path, value in settings.items():
             # All new namespaces start alike, so what the first has by itself the others have too.
             if path not in self._sysctls_at_start:
@@ -413,9 +419,6 @@ class Fabric:
                 ends.append({"name": name, "mac": mac_address(port), "ip": address})
             net.addLink(link.lower.name, link.upper.name, first=ends[0], second=ends[1])
         return net
-
-
-_SEED = "net/ipv4/fib_multipath_hash_seed"
 
 
 def _raise_file_limit(wanted: int) -> None:

@@ -13,15 +13,19 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from pyroute2.netlink import NLA_F_NESTED, nlmsg
+from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTFILTER
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from fabric_emu.errors import CommandFailed
+from fabric_emu.errors import CommandFailed, FabricError, HostUnfit
 
 NLM_F_REQUEST, NLM_F_ACK = 0x1, 0x4
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 CREATE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL
 REPLACE = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
+ASK_DOCTOR = "fabric-emu doctor says how to get it"
+"""The remedy where the kernel lacks something."""
+
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLA_TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
@@ -131,6 +135,7 @@ class NetlinkSocket:
 
         Raises:
             CommandFailed: the first refused request, with its label and errno.
+            HostUnfit: the same, of something that this kernel has not.
         """
         queue, self._queue = self._queue, []
         batch: list[tuple[bytes, str]] = []
@@ -156,13 +161,16 @@ class NetlinkSocket:
         length, kind, flags, sequence, _ = _HEADER.unpack_from(data, last)
         _HEADER.pack_into(data, last, length, kind, flags | NLM_F_ACK, sequence, 0)
         self._socket.send(data)
-        failed: CommandFailed | None = None
+        failed: FabricError | None = None
         while True:
             for sequence, error in _answers(self._socket.recv(1 << 18)):
                 if error and failed is None:
-                    failed = CommandFailed(
-                        f"{self._owner}: {batch[sequence - first][1]}: "
-                        f"{os.strerror(error)} ({errno.errorcode.get(error, error)})"
+                    request, label = batch[sequence - first]
+                    failed = _refused(
+                        f"{self._owner}: {label}: "
+                        f"{os.strerror(error)} ({errno.errorcode.get(error, error)})",
+                        _HEADER.unpack_from(request)[1],
+                        error,
                     )
                 if sequence == self._sequence:
                     if failed:
@@ -222,6 +230,17 @@ class NetlinkSocket:
         """Close the socket; what is queued is forgotten."""
         self._queue.clear()
         self._socket.close()
+
+
+def _refused(what: str, kind: int, error: int) -> FabricError:
+    """Return the error for a refused request; of kinds that a kernel lacks it says so.
+
+    Source: net/core/rtnetlink.c (EOPNOTSUPP); net/sched/sch_api.c and cls_api.c (ENOENT).
+    """
+    lacking = error == errno.EOPNOTSUPP
+    if lacking or (error == errno.ENOENT and kind in (RTM_NEWQDISC, RTM_NEWTFILTER)):
+        return HostUnfit(f"{what}: this kernel does not know it", ASK_DOCTOR)
+    return CommandFailed(what)
 
 
 def attributes(message: bytes, offset: int) -> dict[int, bytes]:

@@ -276,7 +276,7 @@ class Routing:
             struct.pack("=IBBH", member, weight - 1, 0, 0)
             for member, weight in zip(members, ecmp.weights_of(rates_bps), strict=True)
         )
-        kind = _resilient(ecmp.resilient) if ecmp.resilient else []
+        kind = resilient_attributes(ecmp.resilient) if ecmp.resilient else []
         request = encode(
             NexthopMessage,
             RTM_NEWNEXTHOP,
@@ -310,7 +310,7 @@ def _indexes(found: Iterable[Link]) -> tuple[int, ...]:
     return tuple([link.index for link in found])
 
 
-def _resilient(group: Resilient) -> list[tuple[str, object]]:
+def resilient_attributes(group: Resilient) -> list[tuple[str, object]]:
     """Return the attributes that make a group a resilient one."""
     values = [
         ("NHA_RES_GROUP_BUCKETS", group.buckets),

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pyroute2.netlink.rtnl import RTM_GETROUTE, RTM_NEWLINK, RTM_NEWROUTE
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
-from fabric_emu.errors import FabricError
+from fabric_emu.errors import CommandFailed, FabricError
+from fabric_emu.model.ecmp import Resilient
 from fabric_emu.net import links, namespaces
 from fabric_emu.net.encoding import encode
 from fabric_emu.net.netlink import (
@@ -26,7 +27,7 @@ from fabric_emu.net.netlink import (
     RouteMessage,
     attributes,
 )
-from fabric_emu.net.routing import RTM_NEWNEXTHOP
+from fabric_emu.net.routing import RTM_NEWNEXTHOP, resilient_attributes
 from fabric_emu.predict.multipath import FiveTuples, multipath_hash, select_by_threshold
 
 Family = Literal[4, 6]
@@ -153,11 +154,38 @@ def make_nexthop(sock: NetlinkSocket, family: Family, place: int) -> None:
     sock.queue(request, "nexthop")
 
 
-def make_group(sock: NetlinkSocket, family: Family, size: int) -> None:
+def make_group(
+    sock: NetlinkSocket, family: Family, size: int, kind: Sequence[tuple[str, object]] = ()
+) -> None:
     """Queue a group of the first nexthop objects."""
     members = b"".join(struct.pack("=II", 100 * family + place, 0) for place in range(size))
-    values = [("NHA_ID", _group(family, size)), ("NHA_GROUP", members)]
+    values = [("NHA_ID", _group(family, size)), ("NHA_GROUP", members), *kind]
     sock.queue(encode(NexthopMessage, RTM_NEWNEXTHOP, CREATE, values), "nexthop group")
+
+
+@functools.cache
+def has_resilient_groups() -> bool:
+    """Tell whether this kernel has resilient nexthop groups, by making one.
+
+    Raises:
+        FabricError: it lacks what that takes.
+    """
+    with namespaces.temporary():
+        sock = NetlinkSocket("self-test")
+        try:
+            make_veth_pair(sock, _OUT)
+            for place in range(2):
+                make_nexthop(sock, 4, place)
+            make_group(sock, 4, 2)
+            sock.flush()
+            make_group(sock, 4, 1, resilient_attributes(Resilient(buckets=4)))
+            try:
+                sock.flush()
+            except CommandFailed:
+                return False
+        finally:
+            sock.close()
+    return True
 
 
 def _group(family: Family, size: int) -> int:

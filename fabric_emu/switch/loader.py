@@ -22,6 +22,7 @@ from fabric_emu.switch.btf import Btf
 from fabric_emu.switch.libbpf import TestRunOptions, captured_log, libbpf
 
 _LOG_LINES = 20
+_LET_BPF_THROUGH = "leave the container, or give it CAP_BPF, CAP_NET_ADMIN and the system call bpf"
 _FRAME_GROWTH_BYTES = 256
 _CONTEXT_BYTES = 512  # no less than any kernel's struct __sk_buff; what the kernel lacks must be 0
 
@@ -227,7 +228,8 @@ def _load_error(path: Path, number: int, log: list[str]) -> HostUnfit | ProgramR
     if len(marks) >= 2:  # the verifier spoke: its lines say more than libbpf's about them
         lines = lines[marks[0] + 1 : marks[1]]
     elif number == errno.EPERM:
-        return HostUnfit("not allowed to load BPF programs", "run as root (sudo)")
+        remedy = "run as root (sudo)" if os.geteuid() else _LET_BPF_THROUGH
+        return HostUnfit("not allowed to load BPF programs", remedy)
     elif number == errno.ENOSYS:
         return HostUnfit("a kernel without BPF", "boot a kernel with CONFIG_BPF_SYSCALL=y")
     tail = "\n".join(lines[-_LOG_LINES:])

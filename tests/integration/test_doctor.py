@@ -18,6 +18,7 @@ from fabric_emu.net.doctor import Finding, examine
 pytestmark = pytest.mark.root
 
 MAY_BE_LACKING = {
+    "resilient groups",  # Linux before 5.13
     "hash seed",  # Linux before 6.11
     "multipath hash",
     "processors",
@@ -110,6 +111,7 @@ print([dataclasses.astuple(finding) for finding in examine()])
     found = by_name([Finding(*each) for each in ast.literal_eval(said)])
     needs_root = {"BPF programs", "network namespaces", "veth", "GRO on veth", "HTB", "clsact"}
     needs_root |= {"nexthop objects", "IPv6", "multipath hash", "multipath in receive batches"}
+    needs_root.add("resilient groups")
     for name in needs_root | {"root"}:
         assert (found[name].status, found[name].remedy) == ("missing", "run with sudo")
     for name in ("Python", "Mininet", "libbpf"):
