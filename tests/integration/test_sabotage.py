@@ -77,6 +77,53 @@ def test_a_hog_beside_the_workers():
     assert_doubtful(summary, "sender lag p99")
 
 
+def ordinary_hog(ended):
+    while not ended.is_set():
+        for _ in range(10_000):
+            pass
+
+
+@pytest.fixture
+def ordinary_hogs():
+    """Three processes for each processor that want all of it, at everybody's priority."""
+    context = multiprocessing.get_context("fork")
+    ended = context.Event()
+    count = 3 * len(os.sched_getaffinity(0))
+    hogs = [context.Process(target=ordinary_hog, args=(ended,)) for _ in range(count)]
+    for process in hogs:
+        process.start()
+    yield hogs
+    ended.set()
+    for process in hogs:
+        process.join()
+
+
+TIMING = {"sender lag p99", "longest pause", "worker busy share", "offered load sent"}
+
+
+def test_ordinary_hogs_take_nothing_from_the_workers(ordinary_hogs):
+    summary = run("workload.duration=2s")
+    assert all(process.is_alive() for process in ordinary_hogs)
+    verdict = summary["verdict"]
+    failed = {check["name"] for check in verdict["checks"] if not check["ok"]}
+    # What is counted is right however late it comes.
+    assert failed <= TIMING, verdict["reasons"]
+    packets = summary["packets"]
+    assert packets["delivered"] + sum(packets["dropped"].values()) == packets["sent"]
+    if not verdict["trustworthy"]:
+        return
+    # Each flow asks for 0.7 / 4 of a link, to a packet more or less at both ends of two seconds
+    # with 209 of its packets.
+    flows = summary["worst_uplink_load"] / (0.7 / 4)
+    assert round(flows) >= 2  # eight flows of a leaf on four uplinks
+    assert abs(flows / round(flows) - 1) < 2 / 209
+    if round(flows) <= 4:  # 5.7 fill an uplink
+        assert packets["delivered"] == packets["scheduled"]
+        # Flows of one period T queue no more than one frame each, 1.7 ms of a link: four at each
+        # of four hops.
+        assert summary["delay"]["p99"] < 4 * 4 * 0.0017 + summary["lag"]["p99"]
+
+
 def test_a_rate_beyond_the_machine():
     # 4 hosts of 4 Gbit/s are 120,000 packets a second in and as many out, of numpy and of the
     # kernel's three switches each: several times what two processors do.
