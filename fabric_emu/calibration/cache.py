@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fabric_emu.calibration.search import MARGIN
 from fabric_emu.calibration.slower import slowed
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.results.folder import write_file
@@ -53,7 +54,7 @@ def key_of(scenario: Scenario) -> str:
         del data[name]
     del data["workload"]["duration"], data["topology"]["rate"]
     processors = sorted(os.sched_getaffinity(0))
-    what = [data, platform.release(), _processor(), processors, _version()]
+    what = [data, platform.release(), _processor(), processors, _version(), MARGIN]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 

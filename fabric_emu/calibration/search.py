@@ -9,6 +9,15 @@ RESOLUTION = 2**0.25
 """What is found is below the true limit by this ratio at most."""
 
 
+MARGIN = 0.8
+"""What is found is this share of a rate that was carried in a trial.
+
+One trial that went well says little of the next run at the same rate: near the limit some do and
+some do not. A worker's time and the lateness it is judged by grow with the rate, so a fifth less
+leaves a fifth of it for what other processes take meanwhile and for what a longer run meets.
+"""
+
+
 def highest(carries: Callable[[float], bool], lowest: float, first: float = 1.0) -> float | None:
     """Return a factor that is carried and, within ``RESOLUTION``, the highest one.
 

@@ -24,7 +24,7 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
 
     Args:
         scenario: what is asked.
-        factor: over 0, at most 1.
+        factor: over 0; over 1 makes it faster.
     """
     data = scenario.model_dump(by_alias=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fabric_emu.calibration.cache import Calibration
 from fabric_emu.calibration.control import base_delay_s, control_scenario
-from fabric_emu.calibration.search import best_of_three, highest
+from fabric_emu.calibration.search import MARGIN, best_of_three, highest
 from fabric_emu.calibration.slower import slowed, slowest_factor
 from fabric_emu.errors import HostUnfit
 from fabric_emu.experiment import run_scheme
@@ -33,6 +33,8 @@ Tell = Callable[[str], None]
 def calibrate_scenario(scenario: Scenario, tell: Tell = lambda _: None) -> Calibration:
     """Find the highest rates, never above those asked, at which every scheme is trustworthy.
 
+    Trials are run at more than the rates they are for: ``MARGIN`` of a trial's.
+
     Args:
         scenario: what is asked.
         tell: told of every trial, in a line.
@@ -45,7 +47,7 @@ def calibrate_scenario(scenario: Scenario, tell: Tell = lambda _: None) -> Calib
     for scheme in scenario.schemes:
         found = highest(_carries(scenario, scheme, tell), lowest, factor)
         if found is None:
-            rate = format_rate(scenario.topology.link_rate * lowest)
+            rate = format_rate(scenario.topology.link_rate * lowest / MARGIN)
             raise HostUnfit(
                 f"scheme {scheme.name} is doubtful here even at {rate}",
                 "end what else runs here, or a smaller fabric",
@@ -59,7 +61,7 @@ def calibrate_scenario(scenario: Scenario, tell: Tell = lambda _: None) -> Calib
 
 def _carries(scenario: Scenario, scheme: Scheme, tell: Tell) -> Callable[[float], bool]:
     def carries(factor: float) -> bool:
-        trial = shortened(slowed(scenario, factor))
+        trial = shortened(slowed(scenario, factor / MARGIN))
         rate = format_rate(trial.topology.link_rate)
 
         def once() -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fabric_emu.calibration import trials
 from fabric_emu.calibration.cache import Calibration, cache_file, keep, key_of, load
 from fabric_emu.calibration.control import base_delay_s, control_links, control_scenario
-from fabric_emu.calibration.search import RESOLUTION, best_of_three, highest
+from fabric_emu.calibration.search import MARGIN, RESOLUTION, best_of_three, highest
 from fabric_emu.calibration.slower import RATE_MIN_BPS, slowed, slowest_factor
 from fabric_emu.errors import FabricError
 from fabric_emu.model.load import parse_scenario
 from fabric_emu.model.scenario import Scenario
+from fabric_emu.model.scheme import Scheme
 
 TEXT = """
 title: two leaves
@@ -69,6 +72,28 @@ def test_a_doubt_is_settled_by_the_best_of_three(outcomes: list[bool], said: boo
     trials = iter(outcomes)
     assert best_of_three(lambda: next(trials)) is said
     assert next(trials, None) is None
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.3, 0.99, 1.1, 1.26, 40.0])
+def test_a_share_of_what_is_carried_is_left_free(
+    limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that carries links up to a limit, of what is asked."""
+    asked = scenario_of("topology.rate=auto")
+    tried: list[float] = []
+
+    def run(scenario: Scenario, scheme: Scheme) -> dict[str, Any]:
+        share = scenario.topology.link_rate / asked.topology.link_rate
+        tried.append(share)
+        verdict = {"trustworthy": share <= limit, "reasons": ["slow"] * (share > limit)}
+        return {"verdict": verdict, "reordering": {"reordered": 0}, "delay": {"min": 1e-4}}
+
+    monkeypatch.setattr(trials, "_run", run)
+    found = trials.calibrate_scenario(asked)
+    most = min(1.0, MARGIN * limit)
+    assert most / RESOLUTION * (1 - 1e-6) <= found.factor <= most
+    assert max(tried) == pytest.approx(1 / MARGIN)
+    assert (found.factor == 1) is (limit > 1 / MARGIN)
 
 
 def test_slowing_down_lowers_every_rate_alike_and_keeps_the_loads() -> None:
