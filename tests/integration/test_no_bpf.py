@@ -52,11 +52,12 @@ def refuse_bpf(error: int) -> Callable[[], None]:
         (0x06, 0, 0, ERRNO | error),
     ]
     code = b"".join(struct.pack("=HBBI", *each) for each in instructions)
-    program = FilterProgram(len(instructions), ctypes.cast(code, ctypes.c_void_p))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = FilterProgram(len(instructions), ctypes.cast(buffer, ctypes.c_void_p))
     libc = ctypes.CDLL(None, use_errno=True)
 
     def refuse() -> None:
-        kept = code  # the kernel copies it now
+        kept = buffer  # the kernel copies it now
         if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
             raise OSError(ctypes.get_errno(), f"no filter of {len(kept)} bytes")
 
