@@ -20,7 +20,7 @@ from fabric_emu.measure.links import LinkLoads
 from fabric_emu.measure.recovery import LossWatch, summarise_recovery
 from fabric_emu.measure.series import Sampler, service
 from fabric_emu.measure.summary import SchemeResult, summarise_run
-from fabric_emu.measure.switching import lateness, summarise_switches
+from fabric_emu.measure.switching import lateness, summarise_routing, summarise_switches
 from fabric_emu.model.scale import data_frame_bytes
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
@@ -175,10 +175,9 @@ def run_scheme(
         result.summary["recovery"] = summarise_recovery(
             record, losses.last_s, first, traffic.start_realtime_ns, unfinished
         )
-    result.summary["control_plane"] = {
-        "kind": fabric.control_plane.kind,
-        "ready": fabric.ready_s,
-    }
+    result.summary["control_plane"] = summarise_routing(
+        fabric.control_plane.kind, fabric.ready_s, snapshot.ports
+    )
     policy = scheme.switch.policy.kind
     result.summary["switch"] = summarise_switches(policy, counters, snapshot.ports)
     if adverts:

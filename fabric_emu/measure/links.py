@@ -29,13 +29,13 @@ class LinkLoads:
         cls,
         topology: Topology,
         offered_bytes: NDArray[np.uint64],
-        departed_bytes: NDArray[np.uint64],
+        carried_bytes: NDArray[np.uint64],
         window_s: float,
     ) -> LinkLoads:
         """Return the loads of all ports, given bytes counted over ``window_s`` seconds."""
         rate = np.repeat([link.rate_bps for link in topology.links], 2)
         room = rate / 8 * window_s
-        return cls(offered_bytes / room, departed_bytes / room)
+        return cls(offered_bytes / room, carried_bytes / room)
 
 
 def summarise_links(topology: Topology, loads: LinkLoads) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fabric_emu.measure.record import Record
 from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.topology import PATH_STAMPS, Role, Topology
-from fabric_emu.switch.ports import DropReason
+from fabric_emu.switch.ports import OF_NO_HOST, DropReason, link_down_packets, waiting_packets
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Conservation:
 
     A packet stays one packet when a switch trims it, and each ends in one way: it arrives whole,
     its headers alone arrive, it is dropped (whole, or as headers later), or it is still queued
-    (likewise). So sent = delivered + trimmed + dropped + queued, exactly. Adverts of switches are
-    no host's packets and count nowhere.
+    (likewise). So sent = delivered + trimmed + dropped + queued, exactly. What switches say to each
+    other (adverts, BGP, BFD) is no host's packet and counts nowhere.
 
     Attributes:
         scheduled: asked for by the workload.
@@ -50,15 +50,11 @@ def conservation(record: Record) -> Conservation:
     trimmed = int(np.count_nonzero(record.arrivals.known)) - delivered
     by_reason = ports["dropped_packets"].sum(axis=0)
     dropped = {reason.name.lower(): int(by_reason[reason]) for reason in DropReason}
-    del dropped["advert_lost"]
-    dropped["link_down"] -= int(ports["advert_written_off_packets"].sum())
+    for reason in OF_NO_HOST:
+        del dropped[reason.name.lower()]
+    dropped["link_down"] = int(link_down_packets(ports).sum())
     dropped["receive_ring"] = senders.ring_dropped
-    link_down = ports["dropped_packets"][:, DropReason.LINK_DOWN]
-    waiting = ports["enqueued_packets"] - ports["departed_packets"] - link_down
-    # Adverts among them.
-    waiting -= ports["advert_packets"] - ports["advert_departed_packets"]
-    waiting += ports["advert_written_off_packets"]
-    queued = int(waiting.astype(np.int64).sum()) + senders.unsent
+    queued = int(waiting_packets(ports).sum()) + senders.unsent
     missing = sent - delivered - sum(dropped.values()) - trimmed - queued
     # The kernel also counts packets of its own that it had no route for.
     dropped["no_route"] = min(max(missing, 0), record.no_route)
@@ -126,7 +122,7 @@ def paths_agree(record: Record, stamps: NDArray[np.uint8]) -> bool:
     left = sent - received
     # What no flow is charged with: full rings, queues of dead links, switches without a route,
     # packets that came damaged.
-    link_down = record.ports["dropped_packets"][:, DropReason.LINK_DOWN].sum()
+    link_down = link_down_packets(record.ports).sum()
     other = record.senders.ring_dropped + int(link_down) + record.no_route
     other += int(record.ports["icrc_errors"].sum())
     missing = int(left.sum() - later.sum())

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.measure.record import Record
-from fabric_emu.switch.ports import DropReason
+from fabric_emu.switch.ports import DropReason, link_down_packets
 
-BY_FAULTS = (DropReason.LINK_DOWN, DropReason.BLACKHOLE, DropReason.FAULT_LOSS)
+SILENT = (DropReason.BLACKHOLE, DropReason.FAULT_LOSS)
 
 
 class LossWatch:
@@ -45,7 +45,8 @@ class LossWatch:
 
 def lost_by_faults(ports: NDArray[np.void], no_route: int) -> int:
     """Return how many packets links that were down, dark or lossy took, or missing routes."""
-    return int(ports["dropped_packets"][:, BY_FAULTS].sum()) + no_route
+    dark = int(ports["dropped_packets"][:, SILENT].sum())
+    return dark + int(link_down_packets(ports).sum()) + no_route
 
 
 def summarise_recovery(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.switch.ports import DropReason
+from fabric_emu.switch.ports import DropReason, offered_bytes
 
 SAMPLES = 250
 """How many samples a run gives, to twice as many."""
@@ -74,7 +74,7 @@ class Sampler:
         depth = (table["enqueued_bytes"] - gone).astype(np.int64)
         return {
             "time_s": np.array(self._times),
-            "offered_bytes": table["enqueued_bytes"] + dropped - from_queue,
+            "offered_bytes": offered_bytes(table),
             "enqueued_bytes": table["enqueued_bytes"],
             "departed_bytes": table["departed_bytes"],
             "dropped_bytes": dropped,

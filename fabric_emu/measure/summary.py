@@ -24,7 +24,12 @@ from fabric_emu.measure.reordering import summarise, unwrap_sequence
 from fabric_emu.measure.statistics import percentiles
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.predict.placement import path_name, port_stamps
-from fabric_emu.switch.ports import DropReason, offered_bytes
+from fabric_emu.switch.ports import (
+    DropReason,
+    carried_bytes,
+    link_down_packets,
+    offered_bytes,
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
     loads = LinkLoads.of(
         record.topology,
         offered_bytes(record.ports),
-        record.ports["departed_bytes"],
+        carried_bytes(record.ports),
         record.window_s,
     )
     packets = conservation(record)
@@ -191,6 +196,7 @@ def _port_columns(record: Record, loads: LinkLoads) -> dict[str, list[Any]]:
         columns[name] = ports[name].tolist()
     for reason in DropReason:
         columns[f"dropped_{reason.name.lower()}"] = ports["dropped_packets"][:, reason].tolist()
+    columns["dropped_link_down"] = link_down_packets(ports).tolist()
     for name in (
         "high_water_bytes",
         "marked_packets",
@@ -198,5 +204,7 @@ def _port_columns(record: Record, loads: LinkLoads) -> dict[str, list[Any]]:
         "advert_bytes",
         "icrc_errors",
     ):
+        columns[name] = ports[name].tolist()
+    for name in ("routing_packets", "routing_bytes"):
         columns[name] = ports[name].tolist()
     return columns

@@ -1,4 +1,4 @@
-"""What the switches did besides forwarding by the kernel's hash."""
+"""What the switches did besides forwarding by the kernel's hash, and what they told each other."""
 
 from __future__ import annotations
 
@@ -38,6 +38,29 @@ def summarise_switches(
         "adverts_received": counters["adverts_received"],
         "adverts_refused": counters["adverts_refused"],
         "stale": counters["stale"],
+    }
+
+
+def summarise_routing(kind: str, ready_s: float | None, ports: NDArray[np.void]) -> dict[str, Any]:
+    """Return the ``control_plane`` section of a summary.
+
+    Args:
+        kind: of the control plane.
+        ready_s: how long it took to have all routes; None when they were set.
+        ports: (ports,) structured counters at the end.
+
+    Returns:
+        ``kind``, ``ready``; of what routers say to each other (BGP, BFD, neighbour discovery) the
+        ``packets`` and ``bytes`` on the links since the fabric was built, and those ``lost``.
+        They count in no figure of the data.
+    """
+    lost = ports["dropped_packets"][:, DropReason.ROUTING_LOST].sum()
+    return {
+        "kind": kind,
+        "ready": ready_s,
+        "packets": int(ports["routing_packets"].sum()),
+        "bytes": int(ports["routing_bytes"].sum()),
+        "lost": int(lost + ports["routing_written_off_packets"].sum()),
     }
 
 

@@ -30,9 +30,13 @@ class DropReason(IntEnum):
     CONTROL_LIMIT = 3
     LINK_DOWN = 4
     ADVERT_LOST = 5
+    ROUTING_LOST = 6
 
 
 DROP_REASONS = 8
+
+OF_NO_HOST = (DropReason.ADVERT_LOST, DropReason.ROUTING_LOST)
+"""Reasons of packets that switches sent to each other."""
 
 # These mirror the structures of bpf/structures.h, where each field is explained.
 PORT_DTYPE: np.dtype[Any] = np.dtype(
@@ -56,6 +60,11 @@ PORT_DTYPE: np.dtype[Any] = np.dtype(
         ("advert_bytes", "u8"),
         ("advert_departed_packets", "u8"),
         ("advert_written_off_packets", "u8"),
+        ("routing_packets", "u8"),
+        ("routing_bytes", "u8"),
+        ("routing_departed_packets", "u8"),
+        ("routing_departed_bytes", "u8"),
+        ("routing_written_off_packets", "u8"),
         ("load_bytes", "u8"),
         ("load_tick", "u8"),
         ("dropped_packets", "u8", (DROP_REASONS,)),
@@ -241,7 +250,7 @@ class PortTable:
 
     @property
     def offered_bytes(self) -> npt.NDArray[np.uint64]:
-        """Bytes asked of each port, enqueued, dropped or cut off, (ports,)."""
+        """Bytes of data asked of each port, enqueued, dropped or cut off, (ports,)."""
         return offered_bytes(self.ports)
 
     def snapshot(self) -> PortSnapshot:
@@ -263,17 +272,49 @@ class PortTable:
             dropped[DropReason.LINK_DOWN] += row[f"enqueued_{unit}"] - gone
 
 
+_PACKETS_OF_NO_HOST = (
+    ("advert_packets", "advert_departed_packets", "advert_written_off_packets"),
+    ("routing_packets", "routing_departed_packets", "routing_written_off_packets"),
+)
 _WRITTEN_OFF_WITH = (
     ("control_enqueued_bytes", "control_departed_bytes", "control_written_off_bytes"),
-    ("advert_packets", "advert_departed_packets", "advert_written_off_packets"),
+    *_PACKETS_OF_NO_HOST,
 )
 
 
 def offered_bytes(ports: Records) -> npt.NDArray[np.uint64]:
-    """Return the bytes asked of each port, by its counters, (ports,)."""
+    """Return the bytes asked of each port, by its counters, (..., ports).
+
+    What routers say to each other is left out.
+    """
     dropped = ports["dropped_bytes"]
-    from_queue = dropped[:, DropReason.LINK_DOWN]  # these were enqueued before
-    offered: npt.NDArray[np.uint64] = (
-        ports["enqueued_bytes"] + ports["trimmed_bytes"] + dropped.sum(axis=1) - from_queue
-    )
-    return offered
+    from_queue = dropped[..., DropReason.LINK_DOWN]  # these were enqueued before
+    asked = ports["enqueued_bytes"] + ports["trimmed_bytes"] + dropped.sum(axis=-1) - from_queue
+    return _less(asked, ports["routing_bytes"] + dropped[..., DropReason.ROUTING_LOST])
+
+
+def carried_bytes(ports: Records) -> npt.NDArray[np.uint64]:
+    """Return the bytes that left each port, but for what routers say to each other, (ports,)."""
+    return _less(ports["departed_bytes"], ports["routing_departed_bytes"])
+
+
+def waiting_packets(ports: Records) -> npt.NDArray[np.int64]:
+    """Return the hosts' packets in each port's queue, (ports,)."""
+    waiting = ports["enqueued_packets"] - ports["departed_packets"]
+    waiting -= ports["dropped_packets"][:, DropReason.LINK_DOWN]
+    for enqueued, departed, written_off in _PACKETS_OF_NO_HOST:
+        waiting -= ports[enqueued] - ports[departed] - ports[written_off]
+    return waiting.view(np.int64)
+
+
+def link_down_packets(ports: Records) -> npt.NDArray[np.uint64]:
+    """Return the hosts' packets lost in the queues of links that went down, (ports,)."""
+    lost = ports["dropped_packets"][:, DropReason.LINK_DOWN].copy()
+    for _, _, written_off in _PACKETS_OF_NO_HOST:
+        lost -= ports[written_off]
+    return lost
+
+
+def _less(counted: npt.NDArray[np.uint64], part: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return a count less a part of it, which may have been read just after."""
+    return counted - np.minimum(counted, part)

@@ -31,6 +31,8 @@
 #define ECN_BITS 3
 #define IPV4_FRAGMENT 0x3fff		/* "more fragments" and the fragment offset */
 #define PATH_STAMP 0x3f		/* the six reserved bits beside FECN and BECN */
+#define LINK_LOCAL 0xfe80		/* fe80::/10 */
+#define LINK_LOCAL_MASK 0xffc0
 
 /* The Ethernet header and as much of the IP header as is needed. */
 struct network_headers {
@@ -82,6 +84,7 @@ struct frame {
 	__u8 protocol;
 	__u8 dscp;
 	__u8 ecn;
+	__u8 is_routing;		/* BGP, BFD, neighbour discovery: never leaves its link */
 	__u8 is_rdma;			/* UDP to port 4791 (RoCEv2) or 4793 (Ultra Ethernet) */
 	__u8 is_advert;			/* UDP to port 1021 in the control class */
 	__u8 has_flow;			/* with headers that tell its flow, as follows */
@@ -106,6 +109,14 @@ struct wire {
 	__u32 tag_bytes;		/* VLAN tag kept beside the frame */
 };
 
+/* Whether an IPv6 packet's source says that it never leaves its link: a link-local address, or none
+ * yet. BGP's sessions, BFD, router and neighbour discovery have such; no host's data has.
+ */
+static __always_inline __u8 is_link_local(__be16 source)
+{
+	return !source || (source & bpf_htons(LINK_LOCAL_MASK)) == bpf_htons(LINK_LOCAL);
+}
+
 /* Find the transport header. A tagged frame is not parsed: a routed fabric has none. */
 __noinline int read_network(struct __sk_buff *skb, __u32 tag_bytes, struct frame *frame)
 {
@@ -118,6 +129,7 @@ __noinline int read_network(struct __sk_buff *skb, __u32 tag_bytes, struct frame
 	frame->protocol = 0;
 	frame->dscp = NO_DSCP;
 	frame->ecn = 0;
+	frame->is_routing = 0;
 	if (tag_bytes || bpf_skb_load_bytes(skb, 0, &headers, sizeof(headers)))
 		return 0;
 	if (headers.ethertype == bpf_htons(ETH_P_IP)) {
@@ -134,6 +146,7 @@ __noinline int read_network(struct __sk_buff *skb, __u32 tag_bytes, struct frame
 		frame->dscp = (bpf_ntohs(headers.v6.version_class) >> 6) & 0x3f;
 		frame->ecn = (bpf_ntohs(headers.v6.version_class) >> 4) & ECN_BITS;
 		frame->protocol = headers.v6.next_header;
+		frame->is_routing = is_link_local(headers.v6.source);
 		frame->transport_offset = ETH_HLEN + IPV6_HEADER_BYTES;
 	}
 	return 0;
@@ -141,6 +154,8 @@ __noinline int read_network(struct __sk_buff *skb, __u32 tag_bytes, struct frame
 
 static __always_inline __u8 is_control(const struct frame *frame)
 {
+	if (frame->is_routing)
+		return 1;
 	return frame->version && control_dscps >> (frame->dscp & 0x3f) & 1;
 }
 

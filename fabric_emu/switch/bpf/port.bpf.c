@@ -67,6 +67,14 @@ static __always_inline enum drop_reason admit(const struct port *port,
 	return is_control(frame) ? ADMITTED : TO_BE_TRIMMED;
 }
 
+/* What no host has sent is lost for a reason of its own. */
+static __always_inline enum drop_reason named(enum drop_reason reason, const struct frame *frame)
+{
+	if (frame->is_advert)
+		return ADVERT_LOST;
+	return frame->is_routing ? ROUTING_LOST : reason;
+}
+
 /* Not inlined: drops are rare, and a function's signature keeps the reasons' names in BTF. */
 static __noinline void count_dropped(struct port *port, struct flow_port *flow,
 				     enum drop_reason reason, const struct wire *wire)
@@ -111,6 +119,10 @@ static __always_inline void count_enqueued(struct port *port, const struct frame
 	if (frame->is_advert) {
 		add(&port->advert_packets, wire->packets);
 		add(&port->advert_bytes, wire->bytes);
+	}
+	if (frame->is_routing) {
+		add(&port->routing_packets, wire->packets);
+		add(&port->routing_bytes, wire->bytes);
 	}
 	if (queue_after > port->high_water_bytes)
 		port->high_water_bytes = queue_after;
@@ -163,7 +175,7 @@ __noinline int judge(struct __sk_buff *skb, __u32 port_number, const struct fram
 		reason = QUEUE_LIMIT;
 	}
 	if (reason != ADMITTED) {
-		count_dropped(port, flow, frame->is_advert ? ADVERT_LOST : reason, wire);
+		count_dropped(port, flow, named(reason, frame), wire);
 	} else if (!is_control(frame) && is_ecn_capable(frame) && must_mark(config, class_after)) {
 		set_traffic_class(skb, frame, frame->dscp << 2 | CE);
 		count_marked(port, flow, wire);
@@ -223,6 +235,10 @@ static __always_inline struct port *depart(struct __sk_buff *skb, __u32 port_num
 		add(&port->departed_packets, wire->packets);
 		if (is_control(frame))
 			add(&port->control_departed_bytes, wire->bytes);
+		if (frame->is_routing) {
+			add(&port->routing_departed_packets, wire->packets);
+			add(&port->routing_departed_bytes, wire->bytes);
+		}
 	}
 	return port;
 }

@@ -18,6 +18,7 @@ enum drop_reason {
 	CONTROL_LIMIT,	/* the control class was full */
 	LINK_DOWN,	/* it was in the queue of a link that went down; only user space counts these */
 	ADVERT_LOST,	/* an advert of a switch, for whatever reason: no host sent it */
+	ROUTING_LOST,	/* what routers say to each other, likewise */
 	DROP_REASONS = 8,
 	ADMITTED = DROP_REASONS,
 	TO_BE_TRIMMED,
@@ -46,12 +47,17 @@ struct port {
 	__u64 advert_bytes;
 	__u64 advert_departed_packets;
 	__u64 advert_written_off_packets;
+	__u64 routing_packets;		/* the part of the enqueued that routers say to each other */
+	__u64 routing_bytes;
+	__u64 routing_departed_packets;
+	__u64 routing_departed_bytes;
+	__u64 routing_written_off_packets;
 	__u64 load_bytes;		/* enqueued lately: see load.h */
 	__u64 load_tick;		/* when load_bytes was last discounted */
 	__u64 dropped_packets[DROP_REASONS];
 	__u64 dropped_bytes[DROP_REASONS];
 };
-_Static_assert(sizeof(struct port) == (21 + 2 * DROP_REASONS) * 8, "struct port has holes");
+_Static_assert(sizeof(struct port) == (26 + 2 * DROP_REASONS) * 8, "struct port has holes");
 
 /* How one port behaves: written by user space alone, at any time. */
 struct port_config {
