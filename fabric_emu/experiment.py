@@ -17,22 +17,26 @@ from numpy.typing import NDArray
 from fabric_emu.jobs import Job, Ran, job_of
 from fabric_emu.measure.downlinks import room_share, summarise_downlinks
 from fabric_emu.measure.links import LinkLoads
+from fabric_emu.measure.record import Settled
 from fabric_emu.measure.recovery import LossWatch, summarise_recovery
 from fabric_emu.measure.series import Sampler, service
 from fabric_emu.measure.summary import SchemeResult, summarise_run
 from fabric_emu.measure.switching import lateness, summarise_routing, summarise_switches
+from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.scale import data_frame_bytes
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.model.scheme import Scheme
 from fabric_emu.model.topology import Topology
 from fabric_emu.net.as_built import altered_interfaces
 from fabric_emu.net.fabric import Fabric
-from fabric_emu.net.faults import Timeline
 from fabric_emu.net.no_route import NoRouteCounts
+from fabric_emu.net.route_watch import Period, RouteWatch, settling_s
 from fabric_emu.net.selftest import prediction_support
+from fabric_emu.net.timeline import Timeline
 from fabric_emu.nic.order import OrderCounts, OrderPlan
 from fabric_emu.nic.traffic import Traffic
-from fabric_emu.predict.placement import Placement
+from fabric_emu.predict.placement import Placement, path_stamps
+from fabric_emu.predict.repaired import repaired_paths
 from fabric_emu.switch.glb import LATENESS_BIN_S
 
 SETTLE_SHARE, STEADY_SHARE = 0.3, 0.95
@@ -130,8 +134,10 @@ def run_scheme(
             with (
                 contextlib.closing(Timeline(fabric, scenario.faults)) as timeline,
                 traffic.real_time(),
+                contextlib.ExitStack() as stack,  # left before faults that remain are undone
             ):
                 # Interfaces that come up report their IPv6 groups, to others not up yet.
+                routes = stack.enter_context(RouteWatch(fabric)) if scenario.faults else None
                 losses = LossWatch(fabric.ports.ports, unrouted.total)
                 sampler = Sampler(fabric.ports.ports, sample_every_s)
                 series = _send(fabric, sampler, traffic, timeline, job, tell, watch)
@@ -148,9 +154,18 @@ def run_scheme(
         limits = fabric.ports.configs["drop_at_bytes"].copy()
         counters = fabric.switches.totals()
         altered = len(altered_interfaces(fabric))
-    predicted = None
-    if placement and scheme.hashed and not scenario.faults:
+    predicted: NDArray[np.int32] | None = None
+    settled: tuple[Settled, ...] = ()
+    unpredicted = "" if placement else support.reason
+    if placement and not scheme.hashed:
+        unpredicted = "paths change from packet to packet"
+    elif placement and not scenario.faults:
         predicted = placement.paths_of(job.pairs)
+    elif placement and scenario.topology.ecmp.resilient:
+        unpredicted = "after a fault resilient groups depend on what they carried before"
+    elif placement and routes:
+        settled = _settled(routes.periods, placement, job.pairs)
+        unpredicted = "the routes were never settled"
     record = job.record(
         Ran(
             plans,
@@ -161,11 +176,11 @@ def run_scheme(
             no_route,
             served,
             predicted,
+            settled,
             altered,
         )
     )
-    unpredicted = "paths change from packet to packet, or with failing links"
-    result = summarise_run(record, scheme.name, seed, unpredicted if placement else support.reason)
+    result = summarise_run(record, scheme.name, seed, unpredicted)
     result.summary.update(_downlinks(scenario, result, record.window_s))
     result.summary.update(job.figures())
     result.summary.update(noted)
@@ -175,6 +190,7 @@ def run_scheme(
         result.summary["recovery"] = summarise_recovery(
             record, losses.last_s, first, traffic.start_realtime_ns, unfinished
         )
+        result.summary["recovery"]["routes_settled"] = settling_s(routes.periods if routes else ())
     result.summary["control_plane"] = summarise_routing(
         fabric.control_plane.kind, fabric.ready_s, snapshot.ports
     )
@@ -195,6 +211,18 @@ def _ordered(plans: Sequence[Any], order: OrderCounts, job: Job) -> list[Any]:
         replace(plan, order=OrderPlan(order.fd, row, job.data_pairs, trimmed))
         for row, plan in enumerate(plans)
     ]
+
+
+def _settled(
+    periods: Sequence[Period], placement: Placement, pairs: QueuePairs
+) -> tuple[Settled, ...]:
+    """Return the times in which routes were settled, with what packets must carry in them."""
+    return tuple(
+        Settled(period.settled_ns, period.end_ns, path_stamps(placement.topology, paths))
+        for period in periods
+        if period.settled_ns is not None and period.end_ns is not None
+        for paths in [repaired_paths(placement, pairs, period.knowledge)]
+    )
 
 
 def _downlinks(scenario: Scenario, result: SchemeResult, window_s: float) -> dict[str, Any]:

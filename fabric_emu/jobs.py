@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fabric_emu.measure.completion import complete, noticed_figures
 from fabric_emu.measure.goodput import goodput
 from fabric_emu.measure.ideal import Framing, IdealFabric
-from fabric_emu.measure.record import Arrivals, Record, Senders
+from fabric_emu.measure.record import Arrivals, Record, Senders, Settled
 from fabric_emu.measure.training_cost import training_cost
 from fabric_emu.model.message_workload import Messages
 from fabric_emu.model.queue_pair import QPN_BASE, QueuePairs
@@ -34,7 +34,7 @@ class Ran:
 
     Attributes:
         plans, reports: of the workers, in the same order.
-        ports, flow_ports, queue_s, no_route, service, predicted, altered: see ``Record``.
+        ports, flow_ports, queue_s, no_route, service, predicted, settled, altered: see ``Record``.
     """
 
     plans: Sequence[Any]
@@ -45,6 +45,7 @@ class Ran:
     no_route: int
     service: NDArray[np.float64]
     predicted: NDArray[np.int32] | None
+    settled: tuple[Settled, ...]
     altered: int
 
 
@@ -165,6 +166,7 @@ class OpenLoopJob(Job):
             senders=_senders(ran.reports, sent, scheduled),
             arrivals=_arrivals(ran.reports, pairs, self.scheme),
             one_path=self.scheme.hashed,
+            settled=ran.settled,
             altered=ran.altered,
         )
 
@@ -274,6 +276,7 @@ class MessageJob(Job):
             senders=_senders(ran.reports, sent, int(sent.sum())),
             arrivals=_arrivals(ran.reports, 2 * space.queue_pairs, self.scheme),
             one_path=self.scheme.hashed,
+            settled=ran.settled,
             altered=ran.altered,
         )
 

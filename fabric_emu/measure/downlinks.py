@@ -47,8 +47,9 @@ def room_share(topology: Topology, faults: Sequence[Fault], window_s: float) -> 
 
 def _effect(topology: Topology, fault: Fault) -> tuple[list[int], float]:
     """Return the ports that a fault hits and what it leaves of their rate."""
-    link = fault.find(topology, "faults")
-    ports = [link.up_port, link.down_port]
+    links = fault.links(topology, "faults")
+    ports = [port for link in links for port in (link.up_port, link.down_port)]
+    link = links[0]
     if fault.towards is not None:
         ports = [link.up_port if fault.towards == link.upper.name else link.down_port]
     if fault.action == "slow":

@@ -147,15 +147,41 @@ class PathCheck:
     """Prediction against measurement.
 
     Attributes:
-        matched: (queue pairs,) bool; False also for those that sent nothing.
-        checked: (queue pairs,) bool, those that sent something.
+        matched: (queue pairs,) bool; False also for those not checked.
+        checked: (queue pairs,) bool, those that sent something; with faults, of which something
+            arrived while the routes were settled.
     """
 
     matched: NDArray[np.bool_]
     checked: NDArray[np.bool_]
 
 
-def check_prediction(record: Record) -> PathCheck:
+def check_prediction(record: Record) -> PathCheck | None:
+    """Compare the paths that queue pairs took with those predicted; None when there are none."""
+    if record.settled:
+        return check_settled(record)
+    return None if record.predicted is None else check_undisturbed(record)
+
+
+def check_settled(record: Record) -> PathCheck:
+    """Compare the path stamps of data with those predicted, while routes were settled.
+
+    Only packets that were sent and arrived in such a time count. A stamp names the highest switch
+    of a path: all of the path but for parallel links.
+    """
+    checked, strayed = np.zeros(len(record.pairs), bool), np.zeros(len(record.pairs), bool)
+    arrivals, data = record.arrivals, record.data
+    data &= arrivals.send_ns > 0  # too short a payload has no room for the time
+    for settled in record.settled:
+        within = data & (arrivals.send_ns >= settled.begin_ns)
+        within &= arrivals.arrival_ns < settled.end_ns
+        pair = arrivals.queue_pair[within]
+        checked[pair] = True
+        strayed[pair[arrivals.path_stamp[within] != settled.stamps[pair]]] = True
+    return PathCheck(checked & ~strayed, checked)
+
+
+def check_undisturbed(record: Record) -> PathCheck:
     """Compare the ports that counted each queue pair with those predicted.
 
     A queue pair whose packets were all dropped on the way is compared as far as it got.

@@ -68,6 +68,20 @@ class Senders:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """A time in which every switch had the routes of the model.
+
+    Attributes:
+        begin_ns, end_ns: CLOCK_REALTIME; links change at the end.
+        stamps: (queue pairs,) uint8, what packets sent and arrived in between must carry.
+    """
+
+    begin_ns: int
+    end_ns: int
+    stamps: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
 class Record:
     """One run.
 
@@ -88,6 +102,7 @@ class Record:
             scheme is not hashed or predictions are not offered.
         senders, arrivals: what the NICs saw.
         one_path: whether every queue pair keeps to one path.
+        settled: of a run with faults whose paths are predicted: the times between changes.
         altered: interfaces that were no longer set as built when the run ended.
     """
 
@@ -108,6 +123,7 @@ class Record:
     senders: Senders
     arrivals: Arrivals
     one_path: bool = True
+    settled: tuple[Settled, ...] = ()
     altered: int = 0
 
     @property

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fabric_emu.measure.record import Record
 from fabric_emu.switch.ports import DropReason, link_down_packets
 
-SILENT = (DropReason.BLACKHOLE, DropReason.FAULT_LOSS)
+BY_FAULTS = (DropReason.BLACKHOLE, DropReason.FAULT_LOSS, DropReason.NO_CARRIER)
 
 
 class LossWatch:
@@ -45,8 +45,8 @@ class LossWatch:
 
 def lost_by_faults(ports: NDArray[np.void], no_route: int) -> int:
     """Return how many packets links that were down, dark or lossy took, or missing routes."""
-    dark = int(ports["dropped_packets"][:, SILENT].sum())
-    return dark + int(link_down_packets(ports).sum()) + no_route
+    at_once = int(ports["dropped_packets"][:, BY_FAULTS].sum())
+    return at_once + int(link_down_packets(ports).sum()) + no_route
 
 
 def summarise_recovery(

@@ -71,7 +71,7 @@ def summarise_run(record: Record, name: str, seed: int, unpredicted: str) -> Sch
     )
     packets = conservation(record)
     agree = paths_agree(record, port_stamps(record.topology))
-    prediction = check_prediction(record) if record.predicted is not None else None
+    prediction = check_prediction(record)
     fidelity = judge_fidelity(record, packets, agree, prediction, loads.offered)
     arrivals = record.arrivals
     data = record.data
@@ -173,8 +173,9 @@ def _flow_columns(
     path_bytes = delivered_bytes_by_path(record)
     for stamp in np.nonzero(paths.sum(axis=0))[0]:
         columns[f"delivered_bytes_path_{stamp}"] = path_bytes[:, stamp].tolist()
-    if prediction is not None and record.predicted is not None:
+    if record.predicted is not None:
         columns["predicted_path"] = [path_name(topology, path) for path in record.predicted]
+    if prediction is not None:
         columns["as_predicted"] = prediction.matched.tolist()
     return columns
 

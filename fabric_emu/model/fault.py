@@ -1,4 +1,4 @@
-"""Faults: what goes wrong with a link, when, and for how long."""
+"""Faults: what goes wrong with a link or a switch, when, and for how long."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from fabric_emu.model.topology import Link, Topology
 
 
 class Fault(Description):
-    """One fault of one link.
+    """One fault of one link, or of one switch.
 
     Actions: ``down``, both ends lose the link and know it; ``blackhole``, everything sent
     vanishes and nobody is told; ``slow``, the link drops to ``rate``; ``loss``, every packet is
     lost with ``probability``; ``flap``, down and up in turns, each for half a ``period``.
     ``blackhole``, ``slow`` and ``loss`` hit one direction when ``towards`` names the receiving
     end, both when it is left out.
+
+    ``reboot`` hits a switch: all its links go down, and come back when it has started again.
     """
 
     model_config = ConfigDict(**Description.model_config, populate_by_name=True)
 
     at: Moment = Field(description="when, after the hosts began to send")
-    link: str = Field(description="the link's name, such as leaf1-spine2")
-    action: Literal["down", "blackhole", "slow", "loss", "flap"]
+    link: str | None = Field(None, description="the link's name, such as leaf1-spine2")
+    switch: str | None = Field(None, description="reboot: the switch's name, such as spine2")
+    action: Literal["down", "blackhole", "slow", "loss", "flap", "reboot"]
     duration: Duration | None = Field(
         None, alias="for", description="how long it lasts; to the end when left out"
     )
@@ -36,22 +39,41 @@ class Fault(Description):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        needed = {"slow": "rate", "loss": "probability", "flap": "period"}
+        needed = {"slow": "rate", "loss": "probability", "flap": "period", "reboot": "switch"}
         for action, key in needed.items():
             if self.action == action and getattr(self, key) is None:
                 raise ValueError(f"{key}: a value with action {action}")
             if self.action != action and getattr(self, key) is not None:
                 raise ValueError(f"{key}: nothing with action {self.action}")
-        if self.action in ("down", "flap") and self.towards is not None:
+        if (self.link is None) != (self.action == "reboot"):
+            expected = "nothing" if self.link else "the name of a link"
+            raise ValueError(f"link: {expected} with action {self.action}")
+        if self.action in ("down", "flap", "reboot") and self.towards is not None:
             raise ValueError(f"towards: nothing with action {self.action}, which hits both ends")
         return self
 
-    def find(self, topology: Topology, path: str) -> Link:
-        """Return the link that is hit.
+    @property
+    def place(self) -> str:
+        """Name of the link or switch that is hit."""
+        return self.switch or self.link or ""
+
+    def links(self, topology: Topology, path: str) -> tuple[Link, ...]:
+        """Return the links that are hit: all those of a switch.
 
         Raises:
-            ScenarioError: the topology has no such link, or ``towards`` is not an end of it.
+            ScenarioError: the topology has no such link or switch, or ``towards`` is not an end.
         """
+        if self.switch is None:
+            return (self._link(topology, path),)
+        names = [switch.name for switch in topology.switches]
+        if self.switch not in names:
+            some = ", ".join(names[-3:])
+            raise ScenarioError(
+                f"{path}.switch", self.switch, f"the name of a switch, such as {some}"
+            )
+        return topology.uplinks[self.switch] + topology.downlinks[self.switch]
+
+    def _link(self, topology: Topology, path: str) -> Link:
         found = [link for link in topology.links if link.name == self.link]
         if not found:
             some = ", ".join(link.name for link in topology.links[-3:])

@@ -1,10 +1,29 @@
-"""Next hops that still lead to a leaf when links are dead."""
+"""Next hops that still lead to a leaf when links are dead, and which switches know of them."""
 
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 
 from fabric_emu.model.topology import Link, Node, Topology
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Which links are dead, and who knows.
+
+    Attributes:
+        down: indexes of the links that are down, which the switches at their ends know.
+        known: indexes of the dead links that all switches know of.
+    """
+
+    down: frozenset[int] = frozenset()
+    known: frozenset[int] = frozenset()
+
+    def dead_for(self, topology: Topology, switch: Node) -> frozenset[int]:
+        """Return the indexes of the links that a node knows to be dead."""
+        ends = (*topology.uplinks[switch.name], *topology.downlinks[switch.name])
+        return self.known | (self.down & {link.index for link in ends})
 
 
 def next_hops_without(

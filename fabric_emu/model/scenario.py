@@ -65,7 +65,9 @@ class Scenario(Description):
     control_plane: ControlPlaneField = Field(
         Static(), description="static, or bgp; a scheme's switch may say otherwise"
     )
-    faults: tuple[Fault, ...] = Field((), description="what goes wrong with links, and when")
+    faults: tuple[Fault, ...] = Field(
+        (), description="what goes wrong with links and switches, and when"
+    )
     expect: dict[str, dict[str, BoundField]] = Field(
         {}, description="bounds by scheme and figure: expect.ecmp.efficiency: '< 0.99'"
     )
@@ -118,7 +120,7 @@ class Scenario(Description):
                     "a scheme's switch section may have a control_plane of its own",
                 )
         for i, fault in enumerate(self.faults):
-            fault.find(self.topology, f"faults[{i}]")
+            fault.links(self.topology, f"faults[{i}]")
 
     def check_live(self) -> None:
         """Check the limits of a live fabric, which predictions do not have.

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabric_emu.errors import HostUnfit, RunFailed, WaitTimeout
 from fabric_emu.model.control_plane import Bgp
 from fabric_emu.model.frr import configuration
-from fabric_emu.model.topology import Node, Role
-from fabric_emu.net.kernel_routes import RTPROT_BGP, Routes, kernel_routes
+from fabric_emu.model.topology import Node
+from fabric_emu.net.kernel_routes import RTPROT_BGP, Routes, expected_routes, leaf_routes
 from fabric_emu.net.namespaces import NETNS_DIR
 from fabric_emu.net.netlink import NetlinkSocket
 
@@ -29,6 +31,7 @@ _BFD_PRIORITY = "20"
 """Of real time, over the NIC workers: a late BFD packet would take a link down."""
 
 _SHOWN = 5
+_ZEBRA_SOCKET = "zserv.api"
 
 
 class Routers:
@@ -46,7 +49,9 @@ class Routers:
         if not (FRR_DAEMONS / "bgpd").exists():
             raise HostUnfit("control_plane: bgp needs FRR", "sudo scripts/setup --with-bgp")
         self._fabric, self._bgp = fabric, bgp
-        self._processes: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._processes: dict[Node, list[tuple[subprocess.Popen[bytes], Path]]] = {}
+        self._restarts: list[Future[None]] = []
+        self._starter = ThreadPoolExecutor(1, "start FRR")
 
     def start(self) -> None:
         """Start the daemons of every switch; zebra first, which the others connect to."""
@@ -61,12 +66,33 @@ class Routers:
                 shutil.chown(path, _USER, _GROUP)
             self._run(switch, "zebra", own)
         for switch in topology.switches:
-            own = folder / switch.name
-            self._await(own / "zserv.api", own / "zebra.log")
-            for daemon in ("mgmtd", "bfdd", "bgpd"):
-                wanted = (FRR_DAEMONS / daemon).exists() and (daemon != "bfdd" or self._bgp.bfd)
-                if wanted:
-                    self._run(switch, daemon, own)
+            self._run_clients(switch, folder / switch.name)
+
+    def _run_clients(self, switch: Node, own: Path) -> None:
+        """Start the daemons that talk to a switch's zebra, once it listens."""
+        self._await(own / _ZEBRA_SOCKET, own / "zebra.log")
+        for daemon in ("mgmtd", "bfdd", "bgpd"):
+            wanted = (FRR_DAEMONS / daemon).exists() and (daemon != "bfdd" or self._bgp.bfd)
+            if wanted:
+                self._run(switch, daemon, own)
+
+    def kill(self, switch: Node) -> None:
+        """End a switch's daemons at once, as a loss of power does."""
+        wait(self._restarts)
+        for process, _ in self._processes.pop(switch):
+            process.kill()
+            process.wait()
+        (self._fabric.lease.folder / switch.name / _ZEBRA_SOCKET).unlink(missing_ok=True)
+
+    def restart(self, switch: Node) -> None:
+        """Start a switch's daemons again, in a thread; ``check_alive`` says when that failed."""
+
+        def start() -> None:
+            own = self._fabric.lease.folder / switch.name
+            self._run(switch, "zebra", own)
+            self._run_clients(switch, own)
+
+        self._restarts.append(self._starter.submit(start))
 
     def vtysh(self, switch: Node) -> list[str]:
         """Return the command that opens a switch's own vtysh."""
@@ -75,10 +101,10 @@ class Routers:
 
     def _run(self, switch: Node, daemon: str, own: Path) -> None:
         command = ["nsenter", f"--net={NETNS_DIR / self._fabric.namespace(switch.name)}", "--"]
-        if daemon == "bfdd":
-            command += ["chrt", "-f", _BFD_PRIORITY]
+        # Whoever starts them may run in real time himself.
+        command += ["chrt", *(["-f", _BFD_PRIORITY] if daemon == "bfdd" else ["-o", "0"])]
         command += [str(FRR_DAEMONS / daemon), "-f", str(own / "frr.conf"), "-P", "0"]
-        command += ["-z", str(own / "zserv.api"), "--vty_socket", str(own)]
+        command += ["-z", str(own / _ZEBRA_SOCKET), "--vty_socket", str(own)]
         command += ["-i", str(own / f"{daemon}.pid"), "-u", _USER, "-g", _GROUP]
         if daemon == "bfdd":
             command += ["--bfdctl", str(own / "bfdd.sock")]
@@ -90,19 +116,27 @@ class Routers:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the parent
             )
-        self._processes.append((process, own / f"{daemon}.log"))
+        self._processes.setdefault(switch, []).append((process, own / f"{daemon}.log"))
         self._fabric.lease.add_process(process.pid)
 
     def _await(self, path: Path, log: Path) -> None:
         deadline = time.monotonic() + _SOCKET_WAIT_S
         while not path.exists():
-            self._check_alive()
+            self.check_alive()
             if time.monotonic() > deadline:
                 raise WaitTimeout(f"{path} was not there in {_SOCKET_WAIT_S:g} s; {_tail(log)}")
             time.sleep(0.01)
 
-    def _check_alive(self) -> None:
-        for process, log in self._processes:
+    def check_alive(self) -> None:
+        """Check that all daemons run.
+
+        Raises:
+            RunFailed: one has ended, or could not be started again.
+        """
+        for restart in self._restarts:
+            if restart.done():
+                restart.result()
+        for process, log in itertools.chain.from_iterable(list(self._processes.values())):
             if process.poll() is not None:
                 raise RunFailed(
                     f"{log.stem} of {log.parent.name} ended with status {process.returncode}: "
@@ -117,11 +151,14 @@ class Routers:
             RunFailed: a daemon died.
         """
         fabric, started = self._fabric, time.monotonic()
-        waiting = {switch: self.expected(switch) for switch in fabric.topology.switches}
+        waiting = {
+            switch: expected_routes(fabric.topology, fabric.lease.ifindex_base, switch, frozenset())
+            for switch in fabric.topology.switches
+        }
         with contextlib.ExitStack() as stack:
             sockets = {node: stack.enter_context(fabric.netlink(node.name)) for node in waiting}
             while True:
-                self._check_alive()
+                self.check_alive()
                 wrong: list[str] = []
                 for node, expected in list(waiting.items()):
                     found = self._routes(sockets[node])
@@ -149,32 +186,13 @@ class Routers:
         deadline = time.monotonic() + self._bgp.ready_within
         with self._fabric.netlink(name) as sock:
             while not holds(found := self._routes(sock)):
-                self._check_alive()
+                self.check_alive()
                 if time.monotonic() > deadline:
                     raise WaitTimeout(f"{name} has the routes {found}")
                 time.sleep(_POLL_S)
 
     def _routes(self, sock: NetlinkSocket) -> Routes:
-        found: Routes = {}
-        for family in self._fabric.topology.families:
-            found |= kernel_routes(sock, family, RTPROT_BGP)
-        return found
-
-    def expected(self, switch: Node) -> Routes:
-        """Return the routes that a switch's kernel must have, next hops in ECMP order."""
-        topology, base = self._fabric.topology, self._fabric.lease.ifindex_base
-        routes: Routes = {}
-        for leaf in topology.switches:
-            if leaf.role is not Role.LEAF or leaf.plane != switch.plane or leaf == switch:
-                continue
-            hops = tuple(
-                base + (link.up_port if link.lower == switch else link.down_port)
-                for link in topology.next_hops(switch, leaf)
-            )
-            for family in topology.families:
-                prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
-                routes[str(prefix)] = hops
-        return routes
+        return leaf_routes(sock, self._fabric.topology, RTPROT_BGP)
 
     def _differences(self, node: Node, expected: Routes, found: Routes) -> list[str]:
         topology, base = self._fabric.topology, self._fabric.lease.ifindex_base
@@ -194,9 +212,11 @@ class Routers:
 
     def close(self) -> None:
         """End the daemons; the routes go with their namespaces."""
-        for process, _ in self._processes:
+        self._starter.shutdown(cancel_futures=True)
+        processes = [process for process, _ in itertools.chain(*self._processes.values())]
+        for process in processes:
             process.kill()
-        for process, _ in self._processes:
+        for process in processes:
             process.wait()
 
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fabric_emu.errors import FabricError
+from fabric_emu.model.reachability import Knowledge
 from fabric_emu.model.topology import Link, Node, Role
 from fabric_emu.net.netlink import REPLACE
 
 if TYPE_CHECKING:
     from fabric_emu.net.fabric import Fabric
+
+
+class Change(NamedTuple):
+    """A change of what is dead or known to be.
+
+    Attributes:
+        at_ns: just before it took effect, CLOCK_REALTIME.
+        knowledge: from then on, as far as the control plane ever finds out.
+    """
+
+    at_ns: int
+    knowledge: Knowledge
 
 
 class Convergence:
@@ -23,33 +37,59 @@ class Convergence:
 
     Attributes:
         lock: held by whoever sets routes.
+        changes: all that there have been, the first from the start.
 
     Args:
         fabric: the running fabric.
         after_s: from the loss of a link to the repair elsewhere; None: never, or not ours to do.
+        routed: whether a routing protocol does the repairs.
 
     Fidelity: a routing protocol reaches the switches one after the other; here all of them are
     repaired within milliseconds of each other.
     """
 
-    def __init__(self, fabric: Fabric, after_s: float | None) -> None:
-        self._fabric, self._after_s = fabric, after_s
+    def __init__(self, fabric: Fabric, after_s: float | None, *, routed: bool = False) -> None:
+        self._fabric, self._after_s, self._routed = fabric, after_s, routed
+        self.changes = [Change(time.time_ns(), Knowledge())]
+        self._silent: set[int] = set()
         self.lock = threading.RLock()
+        self._off: set[int] = set()
         self._down: set[int] = set()
         self._known: set[int] = set()
         self._timers: dict[int, threading.Timer] = {}
         self._error: Exception | None = None
 
     def dead_for(self, switch: Node) -> Set[int]:
-        """Return the indexes of the links that a switch knows to be dead."""
-        topology = self._fabric.topology
-        ends = (*topology.uplinks[switch.name], *topology.downlinks[switch.name])
-        return self._known | (self._down & {link.index for link in ends})
+        """Return the indexes of the links that a switch knows to be dead and has left."""
+        known = Knowledge(frozenset(self._down), frozenset(self._known))
+        return known.dead_for(self._fabric.topology, switch)
 
     @property
     def known(self) -> Set[int]:
         """Indexes of the dead links that every switch knows of."""
         return frozenset(self._known)
+
+    def announce(self, link: Link, up: bool, *, silent: bool = False) -> None:
+        """Note that a link is about to go down or to come up.
+
+        Args:
+            link: which.
+            up: whether it comes up.
+            silent: whether its ends see nothing of it.
+        """
+        with self.lock:
+            dead = self._silent if silent else self._off
+            (dead.discard if up else dead.add)(link.index)
+            self._note()
+
+    def _note(self) -> None:
+        links = self._fabric.topology.links
+        # No other way leads to a host: there is nothing that others could know.
+        of_hosts = {index for index in self._off if links[index].lower.role is Role.HOST}
+        found_out = self._off | self._silent if self._routed else self._known & self._off | of_hosts
+        knowledge = Knowledge(frozenset(self._off), frozenset(found_out))
+        if knowledge != self.changes[-1].knowledge:
+            self.changes.append(Change(time.time_ns(), knowledge))
 
     def lost(self, link: Link) -> None:
         """Take note of a link that went down; its ends know."""
@@ -106,6 +146,7 @@ class Convergence:
         try:
             with self.lock:
                 self._known.add(link.index)
+                self._note()
                 self.set_routes_elsewhere(link)
         except (FabricError, OSError) as error:  # raised where the link comes back
             self._error = error

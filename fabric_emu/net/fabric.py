@@ -83,9 +83,8 @@ class Fabric:
         self.seed = seed
         self.control_plane = control_plane or self.scheme.switch.control_plane or Static()
         plane = self.control_plane
-        self.convergence = Convergence(
-            self, plane.convergence if isinstance(plane, Static) else None
-        )
+        after_s = plane.convergence if isinstance(plane, Static) else None
+        self.convergence = Convergence(self, after_s, routed=isinstance(plane, Bgp))
         self.routers: Routers | None = None
         self.ready_s: float | None = None
         self.hash_seeds = hash_seeds or self.scheme.switch.hash_seeds or "per-switch"
@@ -349,11 +348,13 @@ class Fabric:
             sock.close()
 
     def check_whole(self) -> None:
-        """Check that nobody has taken away or set down a part of the fabric from outside.
+        """Check that no daemon has died and nobody has taken away or set down a part from outside.
 
         Raises:
             RunFailed: somebody has; names the part.
         """
+        if self.routers:
+            self.routers.check_alive()
         for node, own in self._ends().items():
             name = self.namespace(node)
             try:

@@ -1,6 +1,7 @@
-"""Faults of live links: down, blackholed, slowed, lossy, flapping; undone when left.
+"""Faults of a live fabric: links down, blackholed, slowed, lossy, flapping; switches rebooting.
 
-Each fault is a context manager of a ``LiveLink``; ``Timeline`` plays a scenario's list of them.
+Each fault is a context manager of a ``LiveLink`` or ``LiveSwitch`` and undone when left;
+``net.timeline`` plays a scenario's list of them.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fabric_emu.errors import ScenarioError, WaitTimeout
-from fabric_emu.model.fault import Fault
-from fabric_emu.model.topology import Link, Node
+from fabric_emu.model.topology import Link, Node, Role
 from fabric_emu.net import links, shaping
 from fabric_emu.net.netlink import REPLACE, NetlinkSocket
+from fabric_emu.switch.ports import DARK, DEAD
 from fabric_emu.units import parse_duration, parse_rate
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class LiveLink:
 
         The kernel takes the link out of its nexthop groups at the two ends; other switches go on
         sending towards them until the control plane has converged, if ever. What was in the
-        link's queues is lost and counted as ``link_down``.
+        link's queues is lost and counted as ``link_down``, what is sent into it as ``no_carrier``.
 
         Fidelity: a real link takes milliseconds to be noticed as lost.
         """
@@ -56,8 +57,13 @@ class LiveLink:
     @contextlib.contextmanager
     def blackhole(self, towards: str | None = None) -> Iterator[None]:
         """Lose every packet without a word, in one direction or both."""
-        with self._configured("blackhole", 1, towards):
-            yield
+        announce = self._fabric.convergence.announce
+        announce(self.link, False, silent=True)
+        try:
+            with self._configured("blackhole", 1, towards):
+                yield
+        finally:
+            announce(self.link, True, silent=True)
 
     @contextlib.contextmanager
     def lossy(self, probability: float, towards: str | None = None) -> Iterator[None]:
@@ -96,16 +102,6 @@ class LiveLink:
             stop.set()
             thread.join()
 
-    def fault(self, fault: Fault) -> contextlib.AbstractContextManager[None]:
-        """Return the context manager of a described fault."""
-        if fault.action == "slow" and fault.rate is not None:
-            return self.slowed(fault.rate, fault.towards)
-        if fault.action == "loss" and fault.probability is not None:
-            return self.lossy(fault.probability, fault.towards)
-        if fault.action == "flap" and fault.period is not None:
-            return self.flapping(fault.period)
-        return self.down() if fault.action == "down" else self.blackhole(fault.towards)
-
     def _ports(self, towards: str | None) -> list[int]:
         """Return the ports that send in the direction meant."""
         link = self.link
@@ -141,9 +137,10 @@ class LiveLink:
         fabric, link = self._fabric, self.link
         base = fabric.lease.ifindex_base
         ends = ((link.lower, link.up_port), (link.upper, link.down_port))
-        dead = fabric.ports.configs["dead"]  # no policy of a switch chooses such a port
+        fabric.convergence.announce(link, up)
+        dead = fabric.ports.configs["dead"]
         if not up:
-            dead[[port for _, port in ends]] = 1
+            dead[[port for _, port in ends]] = DARK
         if up:
             # What was on its way into the link when it went down has been lost there since.
             self._write_off(ends)
@@ -151,10 +148,12 @@ class LiveLink:
             sockets = {}
             for node, port in ends:
                 sock = sockets[node.name] = stack.enter_context(fabric.netlink(node.name))
-                links.set_up(sock, base + port, link.name, up)
-                sock.flush()
+                if node.role is not Role.HOST:  # whose NIC loses its carrier by that
+                    links.set_up(sock, base + port, link.name, up)
+                    sock.flush()
             if up:
                 self._await_operational(sockets)
+                dead[[port for _, port in ends]] = DEAD
                 self._set_routes(sockets)
         if up:
             dead[[port for _, port in ends]] = 0
@@ -197,52 +196,33 @@ class LiveLink:
             self._fabric.ports.write_off(port)
 
 
-class Timeline:
-    """Plays a scenario's faults; leaving it undoes those still there.
+class LiveSwitch:
+    """A switch of a running fabric, to be made faulty.
 
     Args:
         fabric: the running fabric.
-        faults: what to play.
-
-    Attributes:
-        ports: of the links that are hit.
+        switch: which switch.
     """
 
-    def __init__(self, fabric: Fabric, faults: Sequence[Fault]) -> None:
-        self._stack = contextlib.ExitStack()
-        self._events: list[tuple[float, Callable[[], object]]] = []
-        self.ports: list[int] = []
-        for i, fault in enumerate(faults):
-            link = fault.find(fabric.topology, f"faults[{i}]")
-            self.ports += [link.up_port, link.down_port]
-            live = contextlib.ExitStack()
-            self._stack.push(live)
-            begin = _Entry(live, LiveLink(fabric, link), fault)
-            self._events.append((fault.at, begin))
-            if fault.duration is not None:
-                self._events.append((fault.at + fault.duration, live.close))
-        self._events.sort(key=lambda event: event[0])
+    def __init__(self, fabric: Fabric, switch: Node) -> None:
+        self._fabric, self._switch = fabric, switch
 
-    def next_s(self) -> float:
-        """Return when the next event is due, seconds after the start; infinity when none is."""
-        return self._events[0][0] if self._events else float("inf")
+    @contextlib.contextmanager
+    def rebooting(self) -> Iterator[None]:
+        """Take all links of the switch down and end its daemons; bring all of it back at the end.
 
-    def advance(self, elapsed_s: float) -> None:
-        """Play what is due."""
-        while self._events and self._events[0][0] <= elapsed_s:
-            self._events.pop(0)[1]()
-
-    def close(self) -> None:
-        """Undo every fault."""
-        self._events.clear()
-        self._stack.close()
-
-
-class _Entry:
-    """Enters a fault on its own stack when called."""
-
-    def __init__(self, stack: contextlib.ExitStack, link: LiveLink, fault: Fault) -> None:
-        self._stack, self._link, self._fault = stack, link, fault
-
-    def __call__(self) -> None:
-        self._stack.enter_context(self._link.fault(self._fault))
+        Fidelity: what it has counted stays, as do its addresses and its hash seed; its daemons
+        start when its links are up, a real switch's often before.
+        """
+        fabric, name = self._fabric, self._switch.name
+        topology, routers = fabric.topology, fabric.routers
+        if routers:
+            routers.kill(self._switch)
+        try:
+            with contextlib.ExitStack() as stack:
+                for link in topology.uplinks[name] + topology.downlinks[name]:
+                    stack.enter_context(LiveLink(fabric, link).down())
+                yield
+        finally:
+            if routers:
+                routers.restart(self._switch)

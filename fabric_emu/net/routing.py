@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
-from pyroute2.netlink.rtnl import RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE
+from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
@@ -23,8 +23,10 @@ from fabric_emu.model.ecmp import Resilient
 from fabric_emu.model.reachability import next_hops_without
 from fabric_emu.model.topology import Link, Node, Role, Topology, mac_address
 from fabric_emu.net.encoding import encode, pack
+from fabric_emu.net.kernel_routes import kernel_routes
 from fabric_emu.net.netlink import (
     CREATE,
+    NLM_F_REQUEST,
     NetlinkSocket,
     NexthopMessage,
     ResilientGroup,
@@ -36,7 +38,8 @@ _NEXTHOP_GRP_TYPE_RES = 1
 _USER_HZ = 100
 _RTNH_F_ONLINK = 4
 _NUD_PERMANENT = 0x80
-_RTPROT_STATIC, _RTN_UNICAST, _RT_TABLE_MAIN, _SCOPE_LINK = 4, 1, 254, 253
+_RTPROT_STATIC, _RTN_UNICAST, _RT_TABLE_MAIN = 4, 1, 254
+_SCOPE_LINK, _SCOPE_NOWHERE = 253, 255
 _IFA_F_NODAD = 2
 _LOOPBACK = 1
 _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -220,13 +223,15 @@ class Routing:
                     made[port] = self._nexthop(sock, family, port, address)
                 hops.append(made[port])
                 rates.append(link.rate_bps)
+            prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
             if not hops:
+                if dead and leaf != switch:
+                    self._withdraw(sock, prefix)
                 continue
             key = tuple(hops)
             if len(hops) > 1 and key not in groups:
                 number = numbers.setdefault(_indexes(alive), len(numbers))
                 groups[key] = self._group(sock, family, number, key, rates)
-            prefix = topology.leaf_prefix4(leaf) if family == 4 else topology.leaf_prefix6(leaf)
             self._route(sock, prefix, groups.get(key, hops[0]))
 
     def _host_on_link(self, sock: NetlinkSocket, family: Family, link: Link) -> None:
@@ -287,6 +292,23 @@ class Routing:
         )
         sock.queue(request, f"nexthop group {identity}")
         return identity
+
+    def _withdraw(self, sock: NetlinkSocket, prefix: IPv4Network | IPv6Network) -> None:
+        """Queue the end of a route that nothing is left of, if the kernel still has it."""
+        family = 4 if prefix.version == 4 else 6
+        if str(prefix) not in kernel_routes(sock, family, _RTPROT_STATIC):
+            return
+        request = encode(
+            RouteMessage,
+            RTM_DELROUTE,
+            NLM_F_REQUEST,
+            [("RTA_DST", str(prefix.network_address))],
+            family=_FAMILY[family],
+            dst_len=prefix.prefixlen,
+            table=_RT_TABLE_MAIN,
+            scope=_SCOPE_NOWHERE,
+        )
+        sock.queue(request, f"end of route {prefix}")
 
     def _route(self, sock: NetlinkSocket, prefix: IPv4Network | IPv6Network, nexthop: int) -> None:
         attributes: list[tuple[str, object]] = [("RTA_NH_ID", nexthop)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.model.topology import Topology
+from fabric_emu.model.topology import Link, Topology
 from fabric_emu.predict.multipath import (
     resilient_buckets,
     select_by_threshold,
@@ -39,6 +40,11 @@ class NexthopGroup:
     def of_alike(cls, topology: Topology, members: int) -> NexthopGroup:
         """Return a group of links of one rate."""
         return cls._of(topology, (1,) * members)
+
+    @classmethod
+    def of_links(cls, topology: Topology, links: Sequence[Link]) -> NexthopGroup:
+        """Return the group of some next hops, made when these were all there are."""
+        return cls._of(topology, topology.ecmp.weights_of([link.rate_bps for link in links]))
 
     @classmethod
     def _of(cls, topology: Topology, weights: tuple[int, ...]) -> NexthopGroup:

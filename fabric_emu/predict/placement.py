@@ -142,7 +142,7 @@ class Placement:
         if not len(up):
             return found
         packets, leaf, last_leaf = packets.take(up), leaf[up], last_leaf[up]
-        uplink = self._choose(packets, numbering.leaf(plane, leaf), self._uplinks)
+        uplink = self.choose(packets, numbering.leaf(plane, leaf), self._uplinks)
         found[up, 0] = uplink
         place = uplink // numbering.parallel
         spine, last_spine = numbering.spines_between(leaf, last_leaf, place)
@@ -150,15 +150,15 @@ class Placement:
         if len(over):
             found[up[over], 1:3] = self._over_super_spines(packets.take(over), spine[over])
         last = numbering.spine(plane, last_spine)
-        found[up, 3] = self._choose(packets, last, self._parallel)
+        found[up, 3] = self.choose(packets, last, self._parallel)
         return found
 
     def _over_super_spines(self, packets: Packets, spine: Ints) -> Choices:
         numbering, plane = self.numbering, packets.plane
-        uplink = self._choose(packets, numbering.spine(plane, spine), self._spine_uplinks)
+        uplink = self.choose(packets, numbering.spine(plane, spine), self._spine_uplinks)
         above = numbering.super_spine_of(spine, uplink // numbering.parallel)
         switch = numbering.super_spine(plane, above)
-        return np.stack([uplink, self._choose(packets, switch, self._parallel)], axis=1)
+        return np.stack([uplink, self.choose(packets, switch, self._parallel)], axis=1)
 
     def stages(self, packets: Packets) -> NDArray[np.int64]:
         """Return (n, MAX_HOPS) the port that sends each packet at each ``Stage``; -1: skipped."""
@@ -166,8 +166,14 @@ class Placement:
             packets.plane, packets.source, packets.destination, self.choices(packets)
         )
 
-    def _choose(self, packets: Packets, switch: Ints, group: NexthopGroup) -> Ints:
-        """Return (n,) the next hop, of equal ones, that each packet's switch picks."""
+    def choose(self, packets: Packets, switch: Ints, group: NexthopGroup) -> Ints:
+        """Return (n,) the next hop, of equal ones, that each packet's switch picks.
+
+        Args:
+            packets: to be forwarded.
+            switch: (n,) where each one is, counted as in ``Topology.switches``.
+            group: the next hops.
+        """
         if len(group.weights) == 1:
             return np.zeros(len(packets), np.int64)
         seeds = self._seeds[0 if packets.run is None else packets.run, switch]

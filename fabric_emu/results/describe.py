@@ -33,7 +33,7 @@ def nodes(topology: Topology) -> str:
 
 def fault_text(fault: Fault) -> str:
     """Return a fault: ``leaf1-spine2 slow, 10 Mbit/s, towards spine2, from 1 s for 500 ms``."""
-    parts = [f"{fault.link} {fault.action}"]
+    parts = [f"{fault.place} {fault.action}"]
     if fault.rate is not None:
         parts.append(format_rate(fault.rate))
     if fault.probability is not None:

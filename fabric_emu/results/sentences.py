@@ -21,6 +21,7 @@ _REASONS = {
     "blackhole": "in a black hole",
     "control_limit": "by full queues of control packets",
     "link_down": "with a link that went down",
+    "no_carrier": "at a link that was down",
     "no_route": "for want of a route",
     "receive_ring": "in a receiver's full ring",
 }

@@ -31,9 +31,13 @@ class DropReason(IntEnum):
     LINK_DOWN = 4
     ADVERT_LOST = 5
     ROUTING_LOST = 6
+    NO_CARRIER = 7
 
 
 DROP_REASONS = 8
+
+DEAD, DARK = 1, 2
+"""Of a port: no policy chooses it; and what is sent there all the same is lost."""
 
 OF_NO_HOST = (DropReason.ADVERT_LOST, DropReason.ROUTING_LOST)
 """Reasons of packets that switches sent to each other."""

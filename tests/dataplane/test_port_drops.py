@@ -13,7 +13,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from fabric_emu.switch.columns import Records
-from fabric_emu.switch.ports import PORT_DTYPE, DropReason, PortConstants, PortTable
+from fabric_emu.switch.ports import DARK, DEAD, PORT_DTYPE, DropReason, PortConstants, PortTable
 
 pytestmark = pytest.mark.root
 
@@ -128,3 +128,14 @@ def test_loss_has_its_probability(table: PortTable) -> None:
     # once in 500 million runs.
     assert abs(lost - 2_500) < 260
     assert int(table.ports[PORT]["enqueued_packets"]) == 10_000 - lost
+
+
+def test_nothing_gets_into_a_link_that_is_down(table: PortTable) -> None:
+    table.configs[PORT]["dead"] = DEAD  # of which only policies take notice
+    assert table.bpf.test_run("port_egress", ROCE4).verdict == TC_ACT_OK
+    table.configs[PORT]["dead"] = DARK
+    assert table.bpf.test_run("port_egress", ROCE4).verdict == TC_ACT_STOLEN
+    port = table.ports[PORT]
+    assert port["enqueued_packets"] == 1
+    assert port["dropped_packets"][DropReason.NO_CARRIER] == port["dropped_packets"].sum() == 1
+    assert table.offered_bytes[PORT] == 2 * len(ROCE4)

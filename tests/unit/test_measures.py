@@ -9,11 +9,12 @@ from fabric_emu.measure.fidelity import base_rtt_s, judge_fidelity
 from fabric_emu.measure.links import LinkLoads, summarise_links
 from fabric_emu.measure.paths import (
     check_prediction,
+    check_undisturbed,
     conservation,
     delivered_by_path,
     paths_agree,
 )
-from fabric_emu.measure.record import Arrivals, Record, Senders
+from fabric_emu.measure.record import Arrivals, Record, Senders, Settled
 from fabric_emu.measure.recovery import LossWatch, longest_silence_s, summarise_recovery
 from fabric_emu.model.queue_pair import QueuePairs
 from fabric_emu.model.topology import Topology
@@ -107,7 +108,7 @@ def verdict(run):
     offered = LinkLoads.of(
         TOPOLOGY, run.ports["enqueued_bytes"], run.ports["departed_bytes"], run.window_s
     ).offered
-    return judge_fidelity(run, packets, agree, check_prediction(run), offered)
+    return judge_fidelity(run, packets, agree, check_undisturbed(run), offered)
 
 
 def test_loads_are_bytes_over_rate_and_time():
@@ -203,19 +204,19 @@ def test_a_lost_packet_that_no_switch_dropped_is_noticed():
 
 def test_prediction_is_checked_queue_pair_by_queue_pair():
     run = record()
-    check = check_prediction(run)
+    check = check_undisturbed(run)
     assert check.matched.tolist() == [True, True]
     run.predicted[1] = run.predicted[0]
-    assert check_prediction(run).matched.tolist() == [True, False]
+    assert check_undisturbed(run).matched.tolist() == [True, False]
 
 
 def test_prediction_holds_for_a_queue_pair_lost_on_the_way():
-    check = check_prediction(record(sent=(10, 50), lost=10, lost_at=1))
+    check = check_undisturbed(record(sent=(10, 50), lost=10, lost_at=1))
     assert check.matched.tolist() == [True, True]
 
 
 def test_a_queue_pair_that_sent_nothing_is_not_checked():
-    check = check_prediction(record(sent=(0, 50)))
+    check = check_undisturbed(record(sent=(0, 50)))
     assert check.checked.tolist() == [False, True]
 
 
@@ -287,6 +288,29 @@ def test_a_wrong_prediction_makes_the_run_doubtful():
     run = record()
     run.predicted[1] = run.predicted[0]
     assert verdict(run).reasons == ["1 of 2 queue pairs did not take the predicted path"]
+
+
+def test_paths_are_compared_while_routes_are_settled():
+    run = record()
+    stamps = path_stamps(TOPOLOGY, np.array(PATHS))
+    # The first queue pair's packets are sent at 0 to 99 ms, the second's after that; all arrive 5
+    # ms later. One of the first's has another path before routes settle at 50 ms.
+    arrivals = run.arrivals
+    arrivals.send_ns[0] = 1  # none is 0, which would say that it is not known
+    arrivals.path_stamp[49] = stamps[1]
+    arrivals.path_stamp[85] = stamps[1]  # on its way when links change at 90 ms
+
+    def checked(begin_ms, end_ms):
+        settled = Settled(begin_ms * 1_000_000, end_ms * 1_000_000, stamps)
+        found = check_prediction(dataclasses.replace(run, settled=(settled,)))
+        assert found
+        return found.checked.tolist(), found.matched.tolist()
+
+    assert checked(50, 90) == ([True, False], [True, False])
+    assert checked(50, 91) == ([True, False], [False, False])
+    assert checked(49, 90) == ([True, False], [False, False])
+    assert checked(120, 150) == ([False, True], [False, True])
+    assert checked(149, 150) == ([False, False], [False, False])
 
 
 def test_a_port_served_at_its_rate_is_fine():

@@ -20,9 +20,9 @@ def fault_marks(entries: Sequence[Entry]) -> dict[str, Any]:
         return {}
     moments: list[tuple[float, str]] = []
     for fault in faults[0]:
-        moments.append((fault.at, f"{fault.link} {fault.action}"))
+        moments.append((fault.at, f"{fault.place} {fault.action}"))
         if fault.duration is not None:
-            moments.append((fault.at + fault.duration, f"{fault.link} mended"))
+            moments.append((fault.at + fault.duration, f"{fault.place} mended"))
     moments = sorted(moments)[:MARKS_MAX]
     shapes = [
         {

@@ -53,6 +53,8 @@ static __always_inline enum drop_reason admit(const struct port *port,
 	__u64 control_limit = config->control_limit_bytes, drop_at = config->drop_at_bytes;
 	__u64 control_after = class_after;
 
+	if (config->dead == DARK)
+		return NO_CARRIER;
 	if (config->blackhole)
 		return BLACKHOLE;
 	if (config->loss_per_million && per_million(config->loss_per_million))
@@ -209,7 +211,7 @@ int port_egress(struct __sk_buff *skb)
 		/* A packet socket's ring sends again what it is told was not sent: a drop that
 		 * the sender must not know of looks like success (tpacket_snd, af_packet.c).
 		 */
-		if (reason == BLACKHOLE || reason == FAULT_LOSS)
+		if (reason == BLACKHOLE || reason == FAULT_LOSS || reason == NO_CARRIER)
 			return TC_ACT_STOLEN;
 		if (reason != ADMITTED)
 			return TC_ACT_SHOT;

@@ -19,6 +19,7 @@ enum drop_reason {
 	LINK_DOWN,	/* it was in the queue of a link that went down; only user space counts these */
 	ADVERT_LOST,	/* an advert of a switch, for whatever reason: no host sent it */
 	ROUTING_LOST,	/* what routers say to each other, likewise */
+	NO_CARRIER,	/* sent into a link that was down */
 	DROP_REASONS = 8,
 	ADMITTED = DROP_REASONS,
 	TO_BE_TRIMMED,
@@ -59,6 +60,8 @@ struct port {
 };
 _Static_assert(sizeof(struct port) == (26 + 2 * DROP_REASONS) * 8, "struct port has holes");
 
+#define DARK 2
+
 /* How one port behaves: written by user space alone, at any time. */
 struct port_config {
 	__u64 drop_at_bytes;		/* of the data class; 0: no limit */
@@ -82,7 +85,7 @@ struct port_config {
 	__u8 trimmed_dscp;
 	__u8 path_stamp;		/* 1 to 63, or 0: do not stamp */
 	__u8 blackhole;			/* not 0: drop everything */
-	__u8 dead;			/* not 0: no policy chooses this port */
+	__u8 dead;			/* not 0: no policy chooses this port; DARK: and nothing gets out */
 	__u8 padding[3];
 };
 _Static_assert(sizeof(struct port_config) == 112, "struct port_config has holes");
