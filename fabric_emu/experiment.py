@@ -218,7 +218,12 @@ def _settled(
 ) -> tuple[Settled, ...]:
     """Return the times in which routes were settled, with what packets must carry in them."""
     return tuple(
-        Settled(period.settled_ns, period.end_ns, path_stamps(placement.topology, paths))
+        Settled(
+            period.settled_ns,
+            period.end_ns,
+            path_stamps(placement.topology, paths),
+            period.repaired,
+        )
         for period in periods
         if period.settled_ns is not None and period.end_ns is not None
         for paths in [repaired_paths(placement, pairs, period.knowledge)]

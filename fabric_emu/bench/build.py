@@ -3,6 +3,8 @@
 Ours is configured in full (addresses, routes, shapers, BPF programs); stock Mininet makes nodes
 and links only. Both are down when the call that stops them returns; ours is gone when the kernel
 has taken its namespaces apart and freed its programs, which the next build waits for.
+
+Under BGP ours is ready when every kernel has the routes of the topology.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from pathlib import Path
 
 from fabric_emu.bench.table import MISSING, Row
 from fabric_emu.errors import WaitTimeout
+from fabric_emu.model.control_plane import Bgp
 from fabric_emu.model.topology import Topology
+from fabric_emu.net.bgp import FRR_DAEMONS
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.switch.libbpf import libbpf
 
@@ -62,6 +66,10 @@ QUICK_SIZES = (
 )
 
 
+_ROUTED = Topology(leaves=8, spines=8, hosts_per_leaf=1)
+_READY_LIMIT_S = 60.0
+
+
 @dataclass
 class _Times:
     up_s: list[float] = field(default_factory=list)
@@ -81,6 +89,20 @@ def measure(quick: bool, tell: Callable[[str], None]) -> Iterator[Row]:
             tell(f"{size.name}: stock Mininet, which takes its time")
             _build_and_stop_stock(size.topology, theirs)
         yield from _rows(size, ours, theirs)
+    if quick:
+        return
+    if (FRR_DAEMONS / "bgpd").exists():
+        tell(f"{_ROUTED.leaves} leaves and {_ROUTED.spines} spines under BGP")
+        yield _ready()
+    else:
+        tell("no BGP: FRR is not installed; remedy: scripts/setup --with-bgp")
+
+
+def _ready() -> Row:
+    what = f"{_ROUTED.leaves} x {_ROUTED.spines} switches: BGP ready"
+    with Fabric(_ROUTED, control_plane=Bgp(ready_within=2 * _READY_LIMIT_S)) as fabric:
+        assert fabric.ready_s is not None
+        return Row("build", what, "s", (fabric.ready_s,), less_is_better=True, limit=_READY_LIMIT_S)
 
 
 def _rows(size: _Size, ours: _Times, theirs: _Times) -> Iterator[Row]:

@@ -150,10 +150,12 @@ class PathCheck:
         matched: (queue pairs,) bool; False also for those not checked.
         checked: (queue pairs,) bool, those that sent something; with faults, of which something
             arrived while the routes were settled.
+        after_repair: of those, how many also with dead links that all switches had left.
     """
 
     matched: NDArray[np.bool_]
     checked: NDArray[np.bool_]
+    after_repair: int = 0
 
 
 def check_prediction(record: Record) -> PathCheck | None:
@@ -169,7 +171,7 @@ def check_settled(record: Record) -> PathCheck:
     Only packets that were sent and arrived in such a time count. A stamp names the highest switch
     of a path: all of the path but for parallel links.
     """
-    checked, strayed = np.zeros(len(record.pairs), bool), np.zeros(len(record.pairs), bool)
+    checked, strayed, after_repair = np.zeros((3, len(record.pairs)), bool)
     arrivals, data = record.arrivals, record.data
     data &= arrivals.send_ns > 0  # too short a payload has no room for the time
     for settled in record.settled:
@@ -177,8 +179,9 @@ def check_settled(record: Record) -> PathCheck:
         within &= arrivals.arrival_ns < settled.end_ns
         pair = arrivals.queue_pair[within]
         checked[pair] = True
+        after_repair[pair] |= settled.repaired
         strayed[pair[arrivals.path_stamp[within] != settled.stamps[pair]]] = True
-    return PathCheck(checked & ~strayed, checked)
+    return PathCheck(checked & ~strayed, checked, int(after_repair.sum()))
 
 
 def check_undisturbed(record: Record) -> PathCheck:

@@ -74,11 +74,13 @@ class Settled:
     Attributes:
         begin_ns, end_ns: CLOCK_REALTIME; links change at the end.
         stamps: (queue pairs,) uint8, what packets sent and arrived in between must carry.
+        repaired: whether links were dead and all switches had left them.
     """
 
     begin_ns: int
     end_ns: int
     stamps: NDArray[np.uint8]
+    repaired: bool = False
 
 
 @dataclass(frozen=True)

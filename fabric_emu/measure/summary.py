@@ -140,11 +140,18 @@ def _reordering(
 
 def _prediction(prediction: PathCheck | None, unpredicted: str) -> dict[str, Any]:
     if prediction is None:
-        return {"offered": False, "checked": 0, "matched": 0, "reason": unpredicted}
+        return {
+            "offered": False,
+            "checked": 0,
+            "matched": 0,
+            "after_repair": 0,
+            "reason": unpredicted,
+        }
     return {
         "offered": True,
         "checked": int(prediction.checked.sum()),
         "matched": int(prediction.matched.sum()),
+        "after_repair": prediction.after_repair,
         "reason": "",
     }
 

@@ -54,6 +54,12 @@ class Period:
     settled_ns: int | None = None
     end_ns: int | None = None
 
+    @property
+    def repaired(self) -> bool:
+        """True when links were dead and all switches had left them."""
+        left_by_all = self.knowledge.down <= self.knowledge.known
+        return self.settled_ns is not None and bool(self.knowledge.known) and left_by_all
+
 
 class RouteWatch:
     """Watches the routes of all switches until it is left.
@@ -159,7 +165,7 @@ def settling_s(periods: Sequence[Period]) -> float | None:
     sooner than that count as one.
     """
     for period in periods[1:]:
-        if period.settled_ns is not None and period.knowledge.down <= period.knowledge.known:
+        if period.settled_ns is not None and period.repaired:
             return (period.settled_ns - periods[1].begin_ns) * 1e-9
     return None
 

@@ -7,10 +7,10 @@ import pytest
 from fabric_emu.experiment import run_scheme
 from fabric_emu.model.control_plane import Static
 from fabric_emu.model.load import parse_scenario
-from fabric_emu.model.reachability import next_hops_without
-from fabric_emu.model.topology import Role, Topology
+from fabric_emu.model.topology import Topology
 from fabric_emu.net.fabric import Fabric
-from fabric_emu.net.kernel_routes import RTPROT_STATIC, Routes, kernel_routes
+from fabric_emu.net.faults import LiveSwitch
+from fabric_emu.net.kernel_routes import RTPROT_STATIC, expected_routes, leaf_routes
 
 pytestmark = pytest.mark.root
 
@@ -32,19 +32,13 @@ def wrong_routes(fabric, dead):
     wrong = []
     for switch in topology.switches:
         with fabric.netlink(switch.name) as sock:
-            found: Routes = {}
-            for family in topology.families:
-                found |= kernel_routes(sock, family, RTPROT_STATIC)
-        for leaf in topology.switches:
-            if leaf.role is not Role.LEAF or leaf == switch:
-                continue
-            hops = tuple(
-                base + (link.up_port if link.lower == switch else link.down_port)
-                for link in next_hops_without(topology, switch, leaf, dead)
-            )
-            for prefix in (topology.leaf_prefix4(leaf), topology.leaf_prefix6(leaf)):
-                if found.get(str(prefix), ()) != hops:
-                    wrong.append((switch.name, str(prefix), found.get(str(prefix)), hops))
+            found = leaf_routes(sock, topology, RTPROT_STATIC)
+        expected = expected_routes(topology, base, switch, dead)
+        wrong += [
+            (switch.name, prefix, found.get(prefix), expected.get(prefix))
+            for prefix in found.keys() | expected.keys()
+            if found.get(prefix) != expected.get(prefix)
+        ]
     return wrong
 
 
@@ -66,6 +60,15 @@ def test_routes_are_as_without_the_links_and_whole_in_the_end():
                 await_routes(fabric, {first.link.index, second.link.index})
             # Its ends have routes again while a link of another pair is still dead.
             await_routes(fabric, {first.link.index})
+        assert wrong_routes(fabric, set()) == []
+
+
+def test_nothing_leads_to_a_leaf_that_reboots():
+    topology = Topology(leaves=3, spines=2, hosts_per_leaf=1, ip="both")
+    with Fabric(topology, control_plane=Static(convergence=0)) as fabric:
+        leaf = topology.nodes["leaf2"]
+        with LiveSwitch(fabric, leaf).rebooting():
+            await_routes(fabric, {link.index for link in topology.uplinks[leaf.name]})
         assert wrong_routes(fabric, set()) == []
 
 
@@ -95,6 +98,18 @@ def test_repair_ends_the_losses_at_the_spine():
     assert 0.03 < packets["dropped"]["no_route"] / packets["scheduled"] < 0.15
     assert 0.09 < recovery["last_loss"] < 0.3
     assert recovery["flows_hit"] == 8
+
+
+def test_repaired_paths_are_as_predicted():
+    fault = "{at: 1us, link: leaf2-spine2, action: down}"  # to the end
+    changes = ["schemes=[ecmp]", f"faults=[{fault}]", "topology.ip=both"]
+    scenario = parse_scenario(SCENARIO % ("down", "50ms"), "repaired.yaml", changes)
+    summary = run_scheme(scenario, scenario.schemes[0], 1).summary
+    prediction = summary["prediction"]
+    assert summary["recovery"]["routes_settled"] >= 0.05
+    if prediction["offered"]:
+        # Four flows of either of the two pairs of hosts: checked after the repair, too.
+        assert prediction["matched"] == prediction["checked"] == prediction["after_repair"] == 8
 
 
 def test_nobody_repairs_what_nobody_notices():
