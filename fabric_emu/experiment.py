@@ -133,11 +133,11 @@ def run_scheme(
         ):
             with (
                 contextlib.closing(Timeline(fabric, scenario.faults)) as timeline,
+                # Left before faults that remain are undone; its thread is not to run in real time.
+                RouteWatch(fabric) if scenario.faults else contextlib.nullcontext() as routes,
                 traffic.real_time(),
-                contextlib.ExitStack() as stack,  # left before faults that remain are undone
             ):
                 # Interfaces that come up report their IPv6 groups, to others not up yet.
-                routes = stack.enter_context(RouteWatch(fabric)) if scenario.faults else None
                 losses = LossWatch(fabric.ports.ports, unrouted.total)
                 sampler = Sampler(fabric.ports.ports, sample_every_s)
                 series = _send(fabric, sampler, traffic, timeline, job, tell, watch)

@@ -23,8 +23,8 @@ LEAF2 += [str(TOPOLOGY.leaf_prefix6(TOPOLOGY.nodes["leaf2"]))]
 SCENARIO = """
 title: faults under BGP
 topology: {leaves: 3, spines: 3, hosts_per_leaf: 1, link_rate: 20mbit}
-workload: {pattern: ring, flows_per_host: 12, load: 0.3, payload: 512, duration: %s}
-control_plane: {kind: bgp, keepalive: 1, hold: 3, bfd: %s, bfd_interval: 100ms}
+workload: {pattern: ring, flows_per_host: 12, load: 0.5, payload: 512, duration: %s}
+control_plane: {kind: bgp, keepalive: 1, hold: 3, %s}
 faults: [{at: 300ms, %s}]
 """
 FLOWS = 3 * 12
@@ -59,33 +59,35 @@ def test_bfd_finds_what_has_not_lost_its_carrier(fabric):
     routers = fabric.routers
     with fabric.link("leaf2", "spine2").blackhole(towards="leaf2"):
         routers.wait_until(
-            "leaf1", lambda routes: [len(routes[prefix]) for prefix in LEAF2] == [2, 2]
+            "leaf1", lambda routes: [len(routes.get(prefix, ())) for prefix in LEAF2] == [2, 2]
         )
         fabric.check_whole()  # every interface is up
     routers.wait_ready()
 
 
-def test_a_leaf_that_reboots_is_forgotten_and_found_again(fabric):
-    routers = fabric.routers
-    with LiveSwitch(fabric, TOPOLOGY.nodes["leaf2"]).rebooting():
-        for name in ("leaf1", "spine1"):
-            routers.wait_until(name, lambda routes: not routes.keys() & set(LEAF2))
-    routers.wait_ready()
-    fabric.check_whole()
-    assert fabric.net.ping([fabric.net["h1"], fabric.net["h2"]]) == 0
+def test_a_leaf_that_reboots_is_forgotten_and_found_again():
+    topology = Topology(leaves=2, spines=2, hosts_per_leaf=1, ip="both")
+    with Fabric(topology, control_plane=Bgp(keepalive=1, hold=3)) as fabric:
+        routers = fabric.routers
+        assert routers
+        with LiveSwitch(fabric, topology.nodes["leaf2"]).rebooting():
+            for name in ("leaf1", "spine1"):
+                routers.wait_until(name, lambda routes: not routes.keys() & set(LEAF2))
+        routers.wait_ready()
+        fabric.check_whole()
+        assert fabric.net.ping([fabric.net["h1"], fabric.net["h2"]]) == 0
 
 
-def run(fault, duration="2s", *, bfd=True):
-    text = SCENARIO % (duration, str(bfd).lower(), fault)
-    scenario = parse_scenario(text, "faulty.yaml")
+def run(fault, duration="2s", bfd="bfd: true, bfd_interval: 100ms"):
+    scenario = parse_scenario(SCENARIO % (duration, bfd, fault), "faulty.yaml")
     summary = run_scheme(scenario, scenario.schemes[0], 1).summary
     packets, recovery, prediction = (
         summary[name] for name in ("packets", "recovery", "prediction")
     )
     # BGP's and BFD's own packets were lost as well and are no data.
     assert packets["sent"] == packets["delivered"] + sum(packets["dropped"].values())
-    # The load is low: only the fault takes packets.
-    assert recovery["lost"] == packets["sent"] - packets["delivered"] > 0
+    # No link is ever asked for more than one host's half of its rate: only the fault takes packets.
+    assert recovery["lost"] == packets["sent"] - packets["delivered"]
     assert summary["paths"]["agree"]
     assert summary["control_plane"]["packets"] > 0
     assert prediction["matched"] == prediction["checked"]
@@ -110,7 +112,7 @@ def test_a_black_hole_lasts_until_bfd_has_missed_three_packets():
 def test_without_bfd_a_black_hole_outlives_the_run():
     # Keepalives come every second and are missed after three: 2 s after the fault at the earliest.
     _, recovery, prediction = run(
-        "link: leaf2-spine2, action: blackhole, towards: leaf2", bfd=False
+        "link: leaf2-spine2, action: blackhole, towards: leaf2", bfd="bfd: false"
     )
     assert recovery["last_loss"] > 1.5
     assert recovery["routes_settled"] is None
@@ -119,13 +121,13 @@ def test_without_bfd_a_black_hole_outlives_the_run():
 
 def test_a_gray_link_is_left_by_nobody():
     packets, recovery, prediction = run(
-        "link: leaf2-spine2, action: loss, probability: 0.01", "1500ms"
+        "link: leaf2-spine2, action: loss, probability: 0.01", "1500ms", bfd="bfd: true"
     )
     assert packets["dropped"].keys() == {"fault_loss"}
-    # Six ways from leaf to leaf and two of the three flows' directions use each spine; at most all
-    # packets to and from leaf 2 went over the link: two thirds. Six deviations above one percent.
+    # At most all packets to and from leaf 2 went over the link: two thirds. Six deviations above
+    # one percent of them. Of those that spread evenly over three spines it is some twenty packets.
     most = packets["sent"] * 2 / 3 * 0.01
-    assert recovery["lost"] < most + 6 * most**0.5
+    assert 0 < recovery["lost"] < most + 6 * most**0.5
     assert recovery["routes_settled"] is None
     assert prediction["after_repair"] in (0, None)
 
@@ -135,15 +137,15 @@ def test_a_flapping_link_is_left_and_ends_whole():
     # Carrier is lost for 150 ms at a time: others leave the spine after tens of milliseconds or
     # not before the link is back; sessions take seconds to return, as in a fabric that waits.
     assert packets["dropped"].keys() <= {"link_down", "no_route", "no_carrier"}
-    assert recovery["last_loss"] < 1.2
+    assert 0 < recovery["last_loss"] < 1.2
 
 
 def test_a_spine_that_reboots_is_left_at_once():
     packets, recovery, prediction = run("for: 300ms, switch: spine2, action: reboot")
     # All its neighbours have lost the carrier; what was in its queues and theirs is lost.
     assert packets["dropped"].keys() <= {"link_down", "no_route", "no_carrier"}
-    assert recovery["last_loss"] < 1.2
     assert recovery["all_running"] < 1.2
+    assert recovery["routes_settled"] < 1.5
     assert prediction["after_repair"] in (FLOWS, None)
 
 
