@@ -66,7 +66,7 @@ QUICK_SIZES = (
 )
 
 
-_ROUTED = Topology(leaves=8, spines=8, hosts_per_leaf=1)
+_ROUTED = Topology(leaves=8, spines=8, hosts_per_leaf=1, ip="both")
 _READY_LIMIT_S = 60.0
 
 
