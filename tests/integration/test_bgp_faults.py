@@ -112,9 +112,9 @@ def test_a_black_hole_lasts_until_bfd_has_missed_three_packets():
 def test_without_bfd_a_black_hole_outlives_the_run():
     # Keepalives come every second and are missed after three: 2 s after the fault at the earliest.
     _, recovery, prediction = run(
-        "link: leaf2-spine2, action: blackhole, towards: leaf2", bfd="bfd: false"
+        "link: leaf2-spine2, action: blackhole, towards: leaf2", "1500ms", bfd="bfd: false"
     )
-    assert recovery["last_loss"] > 1.5
+    assert recovery["last_loss"] > 1.0  # of 1.2 s
     assert recovery["routes_settled"] is None
     assert prediction["after_repair"] in (0, None)
 
@@ -133,19 +133,21 @@ def test_a_gray_link_is_left_by_nobody():
 
 
 def test_a_flapping_link_is_left_and_ends_whole():
-    packets, recovery, _ = run("for: 600ms, link: leaf2-spine2, action: flap, period: 300ms")
+    packets, recovery, _ = run(
+        "for: 600ms, link: leaf2-spine2, action: flap, period: 300ms", "1500ms"
+    )
     # Carrier is lost for 150 ms at a time: others leave the spine after tens of milliseconds or
     # not before the link is back; sessions take seconds to return, as in a fabric that waits.
     assert packets["dropped"].keys() <= {"link_down", "no_route", "no_carrier"}
-    assert 0 < recovery["last_loss"] < 1.2
+    assert 0 < recovery["last_loss"] < 1.0
 
 
 def test_a_spine_that_reboots_is_left_at_once():
-    packets, recovery, prediction = run("for: 300ms, switch: spine2, action: reboot")
+    packets, recovery, prediction = run("switch: spine2, action: reboot", "1500ms")
     # All its neighbours have lost the carrier; what was in its queues and theirs is lost.
     assert packets["dropped"].keys() <= {"link_down", "no_route", "no_carrier"}
-    assert recovery["all_running"] < 1.2
-    assert recovery["routes_settled"] < 1.5
+    assert recovery["all_running"] < 1.0  # of 1.2 s
+    assert recovery["routes_settled"] < 1.0
     assert prediction["after_repair"] in (FLOWS, None)
 
 
