@@ -42,6 +42,13 @@ _RTPROT_STATIC, _RTN_UNICAST, _RT_TABLE_MAIN = 4, 1, 254
 _SCOPE_LINK, _SCOPE_NOWHERE = 253, 255
 _IFA_F_NODAD = 2
 _LOOPBACK = 1
+_ZEBRA_GATEWAY = "169.254.0.1"
+"""What zebra routes IPv4 over on every link whose session is IPv6. It makes the neighbour, too, but
+only some time after a link is back, and packets that wait for it are lost without a count.
+
+Source: FRR, zebra/rt_netlink.c, ipv4_ll_buf.
+"""
+
 _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 _FAMILY_STEP, _FIRST_GROUP = 10_000_000, 1_000_000
 
@@ -158,16 +165,17 @@ class Routing:
                 flags=_IFA_F_NODAD,
             )
             sock.queue(address, f"address {own}")
-            neighbour = encode(
-                ndmsg,
-                RTM_NEWNEIGH,
-                self._flags,
-                [("NDA_DST", peer), ("NDA_LLADDR", mac_address(port ^ 1))],
-                family=socket.AF_INET6,
-                ifindex=index,
-                state=_NUD_PERMANENT,
-            )
-            sock.queue(neighbour, f"neighbour {peer}")
+            for family, gateway in ((socket.AF_INET6, peer), (socket.AF_INET, _ZEBRA_GATEWAY)):
+                neighbour = encode(
+                    ndmsg,
+                    RTM_NEWNEIGH,
+                    self._flags,
+                    [("NDA_DST", gateway), ("NDA_LLADDR", mac_address(port ^ 1))],
+                    family=family,
+                    ifindex=index,
+                    state=_NUD_PERMANENT,
+                )
+                sock.queue(neighbour, f"neighbour {gateway}")
 
     def routes(self, node: Node) -> None:
         """Queue a node's routes: a host's towards each plane, a switch's towards every leaf."""
