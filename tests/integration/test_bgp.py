@@ -14,7 +14,7 @@ from fabric_emu.net.fabric import Fabric
 pytestmark = pytest.mark.root
 
 SMALL = Topology(leaves=2, spines=2, hosts_per_leaf=1, ip="both")
-FAST = Bgp(keepalive=1, hold=3)
+FAST = Bgp(keepalive=1, hold=3, bfd=True)
 
 SCENARIO = """
 title: bgp
@@ -29,7 +29,7 @@ def needs_frr():
     assert shutil.which("vtysh"), "scripts/setup --with-test installs FRR"
 
 
-def test_routes_shell_and_an_end_without_traces():
+def test_routes_shell_and_an_end_without_traces(wait_until):
     with Fabric(SMALL, control_plane=FAST) as fabric:  # built: every route was checked
         folder, routers = fabric.lease.folder, fabric.routers
         assert routers
@@ -37,6 +37,8 @@ def test_routes_shell_and_an_end_without_traces():
         summary = leaf.cmd('vtysh -c "show bgp summary"')
         assert "local AS number 65001" in summary
         assert summary.count("65534") == 4  # two spines, two families
+        # A session of BFD per link; it follows the one of BGP that asked for it.
+        wait_until(lambda: leaf.cmd('vtysh -c "show bfd peers brief"').count(" up ") == 2)
         pair = [fabric.net["h1"], fabric.net["h2"]]
         assert fabric.net.ping(pair) == 0
         assert "0% packet loss" in pair[0].cmd(
