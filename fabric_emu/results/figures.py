@@ -57,6 +57,14 @@ def duration(seconds: float | None, ascii_only: bool) -> str:
     return text.replace("µ", "u") if ascii_only else text
 
 
+def gpu_time(seconds: float | None) -> str:
+    """Return ``7.09 h``, ``16.0 min`` or ``12.5 s``: time of many GPUs, three digits."""
+    if seconds is None:
+        return NONE
+    size, unit = next((one for one in ((3600, "h"), (60, "min")) if seconds >= one[0]), (1, "s"))
+    return f"{three_digits(seconds / size)} {unit}"
+
+
 def printable(text: str) -> str:
     """Return text in one line and without control characters, which a terminal would obey."""
     return " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in text).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -13,6 +13,7 @@ from fabric_emu.model.scheme import Scheme
 from fabric_emu.results.asked import asked
 from fabric_emu.results.columns import (
     Column,
+    Summary,
     by_scheme,
     cell,
     columns,
@@ -22,10 +23,12 @@ from fabric_emu.results.columns import (
 )
 from fabric_emu.results.describe import nodes, rates
 from fabric_emu.results.entries import Entry, label_of, run_names
-from fabric_emu.results.figures import percent, printable
+from fabric_emu.results.fault_columns import fault_columns
+from fabric_emu.results.figures import count, percent, printable
 from fabric_emu.results.remarks import expectation_lines, prediction_lines, verdict_lines
 from fabric_emu.results.run import RunResult
 from fabric_emu.results.sentences import over_seeds, sentence
+from fabric_emu.results.summaries import figure_of
 
 _ELSEWHERE = ("title", "seed")
 """What is asked and stands in the page's head."""
@@ -41,6 +44,7 @@ def text_of(runs: Sequence[RunResult], entries: Sequence[Entry]) -> dict[str, An
         "runs": [_run(name, run) for name, run in zip(names, runs, strict=True)],
         "outcomes": [_outcome(entry) for entry in entries],
         "table": _table(names, runs, entries) if entries else None,
+        "faults": _fault_table(names, runs, entries) if entries else None,
         "drawn_seed": _drawn_seed(entries),
         "checks": _checks(entries),
         "uplinks": [_uplinks(entry) for entry in entries if entry.summary["uplinks"]],
@@ -124,33 +128,66 @@ def _outcome(entry: Entry) -> dict[str, Any]:
 def _table(
     names: Sequence[str], runs: Sequence[RunResult], entries: Sequence[Entry]
 ) -> dict[str, Any]:
-    colours = {entry.label: entry.colour for entry in entries}
     shown = columns([row for run in runs for row in run.schemes], ascii_only=False)
     judged = judging(shown)
     rows = []
+    for label, colour, worst, summaries in _rows(names, runs, entries):
+        good = sum(summary["verdict"]["trustworthy"] for summary in summaries)
+        trust = "yes" if good else "no"
+        rows.append(
+            {
+                "label": label,
+                "colour": colour,
+                "cells": [_cell(one, summaries, worst and one is judged) for one in shown],
+                "trusted": good == len(summaries),
+                "trust": trust if len(summaries) == 1 else f"{good} of {len(summaries)}",
+            }
+        )
+    return {"headers": _headers(shown), "rows": rows, "note": _table_note(runs)}
+
+
+def _fault_table(
+    names: Sequence[str], runs: Sequence[RunResult], entries: Sequence[Entry]
+) -> dict[str, Any] | None:
+    """Return what recovery took, as a table; None when there was nothing to recover from."""
+    every = [row for run in runs for row in run.schemes]
+    shown = fault_columns(every, ascii_only=False)
+    if not shown:
+        return None
+    rows = [
+        {
+            "label": label,
+            "colour": colour,
+            "cells": [_cell(column, summaries, worst=False) for column in shown],
+        }
+        for label, colour, _, summaries in _rows(names, runs, entries)
+        if any("recovery" in summary for summary in summaries)
+    ]
+    gpus = {count(value) for row in every if (value := figure_of(row, "training.gpus"))}
+    note = "Times count from the first fault on."
+    if gpus:
+        note += f" GPU time is that of {' or '.join(sorted(gpus))} GPUs that wait for the job."
+    return {"headers": _headers(shown), "rows": rows, "note": note}
+
+
+def _rows(
+    names: Sequence[str], runs: Sequence[RunResult], entries: Sequence[Entry]
+) -> Iterator[tuple[str, str, bool, list[Summary]]]:
+    """Yield label, colour, whether it did worst, and summaries of each scheme, as tables go."""
+    colours = {entry.label: entry.colour for entry in entries}
+    judged = columns([row for run in runs for row in run.schemes], ascii_only=False)
     for name, run in zip(names, runs, strict=True):
         if not run.schemes:
             continue
         schemes = by_scheme(run)
-        worst = worst_rows(shown, list(schemes.values()))
+        worst = worst_rows(judged, list(schemes.values()))
         for i, (scheme, summaries) in enumerate(schemes.items()):
             label = label_of(name, scheme)
-            good = sum(summary["verdict"]["trustworthy"] for summary in summaries)
-            trust = "yes" if good else "no"
-            rows.append(
-                {
-                    "label": label,
-                    "colour": colours.get(label, ""),
-                    "cells": [
-                        _cell(column, summaries, i in worst and column is judged)
-                        for column in shown
-                    ],
-                    "trusted": good == len(summaries),
-                    "trust": trust if len(summaries) == 1 else f"{good} of {len(summaries)}",
-                }
-            )
-    headers = [{"lines": _heading(column.header), "meaning": column.meaning} for column in shown]
-    return {"headers": headers, "rows": rows, "note": _table_note(runs)}
+            yield label, colours.get(label, ""), i in worst, summaries
+
+
+def _headers(shown: Sequence[Column]) -> list[dict[str, Any]]:
+    return [{"lines": _heading(column.header), "meaning": column.meaning} for column in shown]
 
 
 def _heading(header: str) -> list[str]:

@@ -1,11 +1,12 @@
-"""The table of a run: one row per scheme, then uplinks as bars, then what to make of it."""
+"""The tables of a run, one row per scheme, then uplinks as bars, then what to make of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.box import Box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -21,20 +22,34 @@ from fabric_emu.results.columns import (
     pictured,
     worst_rows,
 )
-from fabric_emu.results.describe import nodes, rates
+from fabric_emu.results.describe import fault_text, nodes, rates
+from fabric_emu.results.fault_columns import fault_columns
 from fabric_emu.results.figures import print_wrapped, printable
 from fabric_emu.results.remarks import expectation_lines, prediction_lines, verdict_lines
 from fabric_emu.results.run import RunResult
 
 _RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _SCHEME_MAX = 16
-_TRUST = ("trust-\nworthy", "\ntrust")
-"""The last column's header, and where the width is scarce."""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What ``Column`` calls header, narrow and rank."""
+
+    wide: str
+    narrow: str
+    rank: int
+    justify: JustifyMethod = "right"
+
+
+_TRUST = _Head("trust-\nworthy", "\ntrust", -1, "left")
+"""The last column; it stays whatever the width."""
 
 
 def print_run(console: Console, run: RunResult) -> None:
     """Print a run for people; on what is no terminal in plain ASCII without colours."""
-    topology = Scenario.model_validate(run.scenario).topology
+    scenario = Scenario.model_validate(run.scenario)
+    topology = scenario.topology
     several = len(run.seeds) > 1
     seed = "" if several else f"; seed {run.seed}"
     print_wrapped(console, Text(printable(run.scenario["title"]), style="bold"))
@@ -45,6 +60,12 @@ def print_run(console: Console, run: RunResult) -> None:
         return
     console.print()
     _print_trimmed(console, _table(console, run))
+    if faults := _fault_table(console, run):
+        console.print()
+        for fault in scenario.faults:
+            print_wrapped(console, Text(f"Fault: {fault_text(fault)}"))
+        console.print()
+        _print_trimmed(console, faults)
     drawn = pictured(run)
     with_seed = f" with seed {drawn[0]['seed']}" if several else ""
     print_bars(console, drawn, f"Load offered to uplinks{with_seed}")
@@ -64,30 +85,49 @@ def _print_trimmed(console: Console, table: Table) -> None:
 
 
 def _table(console: Console, run: RunResult) -> Table:
-    ascii_only = not console.is_terminal or console.options.ascii_only
     schemes = by_scheme(run)
-    shown = columns(run.schemes, ascii_only)
-    cells = [[_cell(column, rows) for column in shown] for rows in schemes.values()]
+    shown = columns(run.schemes, _ascii_only(console))
+    cells = _cells(shown, schemes)
     at = shown.index(judging(shown))
     for i in worst_rows(shown, list(schemes.values())):
         cells[i][at] = _marked(cells[i][at])
-    verdicts = [_trust(rows) for rows in schemes.values()]
-    name_width = max(6, min(_SCHEME_MAX, max(map(len, schemes))))
-    headers, kept, gap = _fit(
-        shown,
-        [[*row, Text(verdict)] for row, verdict in zip(cells, verdicts, strict=True)],
-        console.width - name_width,
-    )
+    for row, summaries in zip(cells, schemes.values(), strict=True):
+        doubtful = not all(summary["verdict"]["trustworthy"] for summary in summaries)
+        row.append(Text(_trust(summaries), style="yellow" if doubtful else ""))
+    heads = [_Head(column.header, column.narrow, column.rank) for column in shown]
+    return _grid(console, [*heads, _TRUST], schemes, cells)
 
+
+def _fault_table(console: Console, run: RunResult) -> Table | None:
+    """Return what recovery took; None when there was nothing to recover from."""
+    shown = fault_columns(run.schemes, _ascii_only(console))
+    if not shown:
+        return None
+    schemes = by_scheme(run)
+    heads = [_Head(column.header, column.narrow, column.rank) for column in shown]
+    return _grid(console, heads, schemes, _cells(shown, schemes))
+
+
+def _ascii_only(console: Console) -> bool:
+    return not console.is_terminal or console.options.ascii_only
+
+
+def _cells(shown: Sequence[Column], schemes: Mapping[str, Sequence[Summary]]) -> list[list[Text]]:
+    return [[_cell(column, rows) for column in shown] for rows in schemes.values()]
+
+
+def _grid(
+    console: Console, heads: Sequence[_Head], names: Iterable[str], cells: Sequence[Sequence[Text]]
+) -> Table:
+    names = list(names)
+    name_width = max(6, min(_SCHEME_MAX, max(map(len, names))))
+    headers, kept, gap = _fit(heads, cells, console.width - name_width)
     table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
     table.add_column("\nscheme", width=name_width, overflow="fold")
     for i in kept:
-        table.add_column(headers[i], justify="right", no_wrap=True)
-    table.add_column(headers[-1], no_wrap=True)
-    for name, row, verdict in zip(schemes, cells, verdicts, strict=True):
-        doubtful = not all(summary["verdict"]["trustworthy"] for summary in schemes[name])
-        style = "yellow" if doubtful else ""
-        table.add_row(name, *(row[i] for i in kept), Text(verdict, style=style))
+        table.add_column(headers[i], justify=heads[i].justify, no_wrap=True)
+    for name, row in zip(names, cells, strict=True):
+        table.add_row(name, *(row[i] for i in kept))
     return table
 
 
@@ -114,23 +154,23 @@ def _trust(rows: Sequence[Summary]) -> str:
 
 
 def _fit(
-    shown: Sequence[Column], cells: Sequence[Sequence[Text]], room: int
+    heads: Sequence[_Head], cells: Sequence[Sequence[Text]], room: int
 ) -> tuple[list[str], list[int], int]:
-    """Return headers (the verdict's last), the columns that fit, and the gap between them.
+    """Return headers, the columns that fit, and the gap between them.
 
     Where all do not fit, headers are narrower; where that does not do, the columns that tell least
     go.
     """
-    wide = [*(column.header for column in shown), _TRUST[0]]
-    narrow = [*(column.narrow or column.header for column in shown), _TRUST[1]]
-    every = list(range(len(shown)))
+    wide = [head.wide for head in heads]
+    narrow = [head.narrow or head.wide for head in heads]
+    every = list(range(len(heads)))
     for headers in (wide, narrow):
         widths = _widths(headers, cells)
         if gap := _gap(widths, every, room):
             return headers, every, gap
     kept = every
-    while len(kept) > 1:
-        kept.remove(max(kept, key=lambda i: shown[i].rank))
+    while len(kept) > 2:
+        kept.remove(max(kept, key=lambda i: heads[i].rank))
         if gap := _gap(widths, kept, room):
             return narrow, kept, gap
     return narrow, kept, 1
@@ -145,6 +185,6 @@ def _widths(headers: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[int
 
 
 def _gap(widths: Sequence[int], kept: Sequence[int], room: int) -> int:
-    """Return the widest gap with which these columns and the last fit; 0 when none does."""
-    taken = widths[-1] + sum(widths[i] for i in kept)
-    return next((gap for gap in (3, 2, 1) if taken + gap * (len(kept) + 1) <= room), 0)
+    """Return the widest gap with which these columns fit; 0 when none does."""
+    taken = sum(widths[i] for i in kept)
+    return next((gap for gap in (3, 2, 1) if taken + gap * len(kept) <= room), 0)
