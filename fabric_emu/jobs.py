@@ -263,7 +263,7 @@ class MessageJob(Job):
             self.pairs,
             data_pairs=self.data_pairs,
             closed_loop=True,
-            needed=space.packets,
+            needed=int((~np.isnan(arrived)).sum()),
             frame_bytes=plans[0].frames.length,
             window_s=window,
             payload_bytes=space.payload,

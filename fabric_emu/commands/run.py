@@ -266,7 +266,7 @@ def _deliver(
     add_to: Callable[[Path], None],
 ) -> None:
     """Save a run, print it, draw it: a reader who leaves early loses nothing."""
-    from fabric_emu.results.columns import csv_of
+    from fabric_emu.results.csv_table import csv_of
     from fabric_emu.results.folder import write_file
     from fabric_emu.results.table import print_run
 

@@ -27,7 +27,7 @@ def show(runs: tuple[str, ...], csv_file: Path | None) -> None:
     also meant when none is given.
     Needs no root.
     """
-    from fabric_emu.results.columns import csv_of
+    from fabric_emu.results.csv_table import csv_of
     from fabric_emu.results.folder import write_file
     from fabric_emu.results.table import print_run
 

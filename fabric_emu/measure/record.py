@@ -91,7 +91,7 @@ class Record:
         topology, pairs: what ran.
         data_pairs: the first so many queue pairs carry data, the others answers.
         closed_loop: whether transports reacted to what they saw; else packets went by schedule.
-        needed: data packets that had to arrive, each once.
+        needed: data packets asked for; in a closed loop those that arrived, each once.
         frame_bytes: of a full data frame.
         window_s: how long the hosts sent.
         payload_bytes: of every packet.

@@ -68,7 +68,21 @@ def _messages(topology: Topology, workload: Messages, seed: int) -> list[tuple[s
     times = f", {plural(workload.iterations, 'time')}" if workload.iterations > 1 else ""
     of = f"{workload.collective} of {format_size(workload.size)} over {ranks:,} hosts{times}"
     sent = f"{(sizes > 0).sum():,}, {format_size(sizes.sum())} in all"
-    return [("collective", of), ("messages", sent)]
+    lines = [("collective", of), ("messages", sent)]
+    if workload.timeout is not None:
+        lines.append(("training job", _job(workload)))
+    return lines
+
+
+def _job(workload: Messages) -> str:
+    """Return when a training job counts as stalled and what that costs."""
+    computing = workload.compute_time
+    parts = [f"computes for {format_duration(computing)} an iteration"] if computing else []
+    parts.append(f"stalled after {format_duration(workload.timeout or 0.0)}")
+    if every := workload.checkpoint_every:
+        parts.append(f"a checkpoint every {plural(every, 'iteration')}")
+    parts.append(f"time lost is that of {plural(workload.gpus, 'GPU')}")
+    return ", ".join(parts)
 
 
 def _flows(topology: Topology, workload: OpenLoop, seed: int) -> list[tuple[str, str]]:

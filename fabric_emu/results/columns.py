@@ -1,9 +1,7 @@
-"""The columns that compare schemes: of the table, of CSV, and of the report."""
+"""The columns that compare schemes, of the table and of the report."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -253,24 +251,3 @@ def pictured(run: RunResult) -> list[Summary]:
     ordered = sorted(of_worst, key=lambda row: judged.figure(row) or 0.0)
     seed = ordered[len(ordered) // 2]["seed"]
     return [row for rows in schemes.values() for row in rows if row["seed"] == seed]
-
-
-def csv_of(run: RunResult) -> str:
-    """Return the table as CSV: a line per scheme and seed, figures unrounded in SI units."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    shown = columns(run.schemes, ascii_only=True)
-    writer.writerow(["scheme", "seed", *(column.key for column in shown), "trustworthy"])
-    for rows in by_scheme(run).values():
-        for row in rows:
-            figures = [column.figure(row) for column in shown]
-            cells = [_written(figure) for figure in figures]
-            trusted = str(row["verdict"]["trustworthy"]).lower()
-            writer.writerow([row["name"], row["seed"], *cells, trusted])
-    return text.getvalue()
-
-
-def _written(figure: float | None) -> str:
-    if figure is None:
-        return ""
-    return str(int(figure)) if figure.is_integer() else repr(figure)

@@ -19,6 +19,7 @@ from fabric_emu.results.frames import frames
 from fabric_emu.results.page import text_of
 from fabric_emu.results.plots.completion import completion
 from fabric_emu.results.plots.goodput import goodput
+from fabric_emu.results.plots.iterations import iterations
 from fabric_emu.results.plots.loads import uplink_loads
 from fabric_emu.results.plots.paths import path_bytes
 from fabric_emu.results.plots.plot import Plot
@@ -74,6 +75,7 @@ def plots_of(runs: Sequence[RunResult], entries: Sequence[Entry]) -> list[Plot]:
         losses(entries),
         completion(entries),
         goodput(entries),
+        iterations(entries),
         reordering(entries),
         path_bytes(entries),
         seeds(runs, entries),

@@ -8,6 +8,7 @@ from typing import Any
 from fabric_emu.model.topology import Topology
 from fabric_emu.results.columns import Summary, dropped
 from fabric_emu.results.describe import plural
+from fabric_emu.results.fault_sentences import recovery_clause, training_clause
 from fabric_emu.results.figures import count, duration, percent, ratio
 from fabric_emu.results.summaries import figure_of, worst_load_figure
 from fabric_emu.units import format_rate, format_size
@@ -37,6 +38,7 @@ def sentence(summary: Summary, topology: Topology, collective: str = "") -> str:
     """
     parts = [_completion(summary, topology, collective), _load(summary), _losses(summary)]
     parts += [_order(summary), _retransmissions(summary)]
+    parts += [recovery_clause(summary), training_clause(summary)]
     text = "; ".join(part for part in parts if part)
     return f"{text[0].upper()}{text[1:]}." if text else "Nothing was measured."
 

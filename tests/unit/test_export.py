@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fabric_emu.errors import ScenarioError
-from fabric_emu.results.columns import csv_of
+from fabric_emu.results.csv_table import csv_of
 from fabric_emu.results.export import nccl_tests, prometheus
 from fabric_emu.results.run import RunResult
 
