@@ -219,6 +219,8 @@ class MessageJob(Job):
         sent = np.sum([report.sent_frames for report in reports], axis=0)
         started = _first_of([report.started_s for report in reports])
         finished = _first_of([report.finished_s for report in reports])
+        # Faults are undone before the queues drain: what comes then came for that.
+        finished[finished > self.duration] = np.nan
         end = float(np.nanmax(finished, initial=0.0))
         mrc = plans[0].transport.kind == "mrc"
         framing = Framing.rocev2(space.payload, topology.families[0], reth_in_every_packet=mrc)

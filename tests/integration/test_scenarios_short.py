@@ -20,7 +20,7 @@ SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 # Run, shorter than in full, by tests of their own; or alike but for a number.
 ELSEWHERE = {
     *("dlb-flowlets", "dlb-greedy", "glb", "holbrook", "switch-spray", "switch-spray-rc"),
-    *("bgp-clos",),
+    *("bgp-clos", "training-with-failure"),
     *("small-packets-1k-ipv4", "small-packets-1k-ipv6", "small-packets-256-ipv6"),
     "small-packets-4k-ipv4",
 }
