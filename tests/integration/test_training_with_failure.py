@@ -1,4 +1,4 @@
-"""A training job over a link that goes dark: a connection on it stalls the job, spraying does not."""
+"""A training job over a link that goes dark: a connection on it stalls, spraying goes on."""
 
 from pathlib import Path
 
