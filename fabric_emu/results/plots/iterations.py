@@ -49,7 +49,9 @@ def _markers(taken: Floats) -> dict[str, Any]:
     stopped = np.isnan(np.append(taken[1:], 0.0)) & ~np.isnan(taken)
     return {
         "symbol": np.where(stopped, "x", "circle").tolist(),
-        "size": np.where(stopped, 16, 6).tolist(),
+        "size": np.where(stopped, 18, 6).tolist(),
+        "opacity": 1,
+        "line": {"width": 0},
     }
 
 
