@@ -335,4 +335,5 @@ def _arrivals(reports: Sequence[Report], pairs: int, scheme: Scheme) -> Arrivals
         joined([c.send_ns for c in columns], np.int64),
         joined([report.arrival_ns for report in seen], np.int64),
         np.isin(joined([c.dscp for c in columns], np.uint8), trimmed),
+        joined([c.probe for c in columns], bool),
     )

@@ -23,6 +23,7 @@ class Arrivals:
         frame_bytes: (n,) int64.
         send_ns, arrival_ns: (n,) int64, CLOCK_REALTIME; a trimmed packet has no ``send_ns``.
         trimmed: (n,) bool, only the headers arrived: a switch has cut the packet.
+        probe: (n,) bool, it asked whether a path works and carried no data.
     """
 
     queue_pair: NDArray[np.int64]
@@ -33,6 +34,7 @@ class Arrivals:
     send_ns: NDArray[np.int64]
     arrival_ns: NDArray[np.int64]
     trimmed: NDArray[np.bool_]
+    probe: NDArray[np.bool_]
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -131,7 +133,8 @@ class Record:
     @property
     def data(self) -> NDArray[np.bool_]:
         """(n,) bool, arrivals of data that came whole."""
-        return self.arrivals.whole & (self.arrivals.queue_pair < self.data_pairs)
+        of_data = self.arrivals.queue_pair < self.data_pairs
+        return self.arrivals.whole & of_data & ~self.arrivals.probe
 
     def efficiency(self) -> float:
         """Return the packets delivered over those offered; in a closed loop needed over sent."""

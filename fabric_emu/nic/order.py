@@ -169,7 +169,7 @@ class OrderCounter:
         )
         self._waiting, self._packets = [], 0
         pair = columns.destination.astype(np.int64) - QPN_BASE
-        data = columns.found & (pair >= 0) & (pair < self._queue_pairs)
+        data = columns.found & (pair >= 0) & (pair < self._queue_pairs) & ~columns.probe
         if self._cut.any():
             data &= ~self._cut[columns.dscp]
         pair, psn = pair[data], columns.psn[data].astype(np.int64)

@@ -15,6 +15,7 @@ from fabric_emu.wire.layout import (
     EXTENSION_LENGTH,
     FECN_BIT,
     ICRC_LENGTH,
+    MRC_PROBE,
     OPCODE,
     PAD_COUNT,
     PATH_STAMP,
@@ -47,6 +48,12 @@ class HeaderColumns(UdpColumns):
     def opcode(self) -> npt.NDArray[np.uint8]:
         """BTH opcode."""
         return self.transport[:, OPCODE]
+
+    @property
+    def probe(self) -> npt.NDArray[np.bool_]:
+        """Whether it asks if a path works and carries no data."""
+        probe: npt.NDArray[np.bool_] = self.opcode == np.uint8(MRC_PROBE)
+        return probe
 
     @cached_property
     def qpn(self) -> npt.NDArray[np.uint32]:

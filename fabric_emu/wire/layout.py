@@ -159,6 +159,9 @@ EXTENSION_HEADERS |= {
     0xCB: ("RETH", "ImmDt"),
 }
 
+MRC_PROBE = 0xDE
+"""BTH opcode of an MRC probe, which carries no data."""
+
 EXTENSION_LENGTH: npt.NDArray[np.uint8] = np.array(
     [
         sum(HEADER_LENGTH[header] for header in EXTENSION_HEADERS.get(opcode, ()))

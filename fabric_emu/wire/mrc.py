@@ -18,6 +18,8 @@ from scapy.contrib.roce import BTH
 from scapy.fields import BitField, ByteField, IntField, LongField, ShortField, XLongField
 from scapy.packet import Packet, bind_layers
 
+from fabric_emu.wire.layout import MRC_PROBE
+
 
 class MrcOpcode(IntEnum):
     """BTH opcodes of MRC."""
@@ -29,7 +31,7 @@ class MrcOpcode(IntEnum):
     PROBE_ACK = 0xD1
     SACK = 0xDC
     NACK = 0xDD
-    PROBE = 0xDE
+    PROBE = MRC_PROBE
 
 
 class NackCode(IntEnum):

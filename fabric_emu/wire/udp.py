@@ -90,6 +90,11 @@ class UdpColumns(ABC):
     def send_ns(self) -> npt.NDArray[np.uint64]:
         """uint64 from the payload's first eight bytes; 0 where there is no such payload."""
 
+    @property
+    @abstractmethod
+    def probe(self) -> npt.NDArray[np.bool_]:
+        """Whether it asks if a path works and carries no data, though it goes where data goes."""
+
     @cached_property
     def dscp(self) -> npt.NDArray[np.uint8]:
         """Differentiated services code point."""

@@ -21,6 +21,7 @@ from fabric_emu.wire.uet_layout import (
     SEND_TIME,
     SOURCE_PDC,
     UET_PORT,
+    ControlType,
     NextHeader,
     PdsType,
     prologue,
@@ -29,6 +30,7 @@ from fabric_emu.wire.uet_layout import (
 Ints = npt.NDArray[np.int64]
 
 _SES_LENGTH = 8
+_PROBE = prologue(PdsType.CONTROL, ControlType.PROBE) >> 7
 _CC_REQUEST = prologue(PdsType.RUD_CC_REQ, NextHeader.STUB_REQUEST) >> 7
 
 
@@ -58,6 +60,12 @@ class UetColumns(UdpColumns):
     def type(self) -> Ints:
         """Packet type."""
         return self.prologue >> 11
+
+    @property
+    def probe(self) -> npt.NDArray[np.bool_]:
+        """Whether it asks if a path works and carries no data."""
+        probe: npt.NDArray[np.bool_] = self.prologue >> 7 == _PROBE
+        return probe
 
     @cached_property
     def psn_offset(self) -> Ints:

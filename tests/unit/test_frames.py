@@ -365,3 +365,13 @@ def test_wireshark_finds_nothing_wrong_with_rc_frames(family: int, tmp_path: Pat
 
     assert shown("infiniband.bth") == len(wire)
     assert shown("_ws.malformed or _ws.short") == 0
+
+
+@BOTH
+def test_only_probes_are_probes(family: int) -> None:
+    frames = made(family, mrc=True)
+    for kind in MRC_KINDS:
+        frame = some(frames, kind).ljust(98, b"\0")[:98]
+        headers = np.frombuffer(frame, np.uint8)[np.newaxis]
+        columns = frames.columns(headers, np.array([len(frame)], np.uint32))
+        assert columns.probe.tolist() == [kind == Kind.PROBE], kind

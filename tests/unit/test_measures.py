@@ -98,6 +98,7 @@ def record(sent=(100, 50), lost=0, lost_at=1, ring_dropped=0, swap=None):
             time,
             time + 5_000_000,
             np.zeros(n, bool),
+            np.zeros(n, bool),
         ),
     )
 
@@ -162,6 +163,14 @@ def test_damaged_packets_are_a_reason_of_their_own():
     # They hide no packet that has vanished otherwise.
     run.ports["icrc_errors"][port("h2", "leaf2", True)] = 3
     assert conservation(run).unaccounted == 1
+
+
+def test_probes_are_packets_but_no_data():
+    run = record()
+    arrivals = run.arrivals
+    arrivals.probe[:3] = True
+    assert np.count_nonzero(run.data) == len(arrivals.psn) - 3
+    assert conservation(run) == conservation(record())
 
 
 def test_what_is_in_a_queue_is_queued():

@@ -371,3 +371,13 @@ def test_no_packets_make_no_frames() -> None:
     assert on_the_wire(frames, Packets.none()) == []
     empty = np.empty((0, 98), np.uint8)
     assert len(frames.received(empty, np.empty(0, np.uint32), TRIMMED, LAST_HOP)) == 0
+
+
+@BOTH
+def test_only_probes_are_probes(family: int) -> None:
+    frames = made(family)
+    for kind in LAYERS:
+        frame = some(frames, kind).ljust(98, b"\0")[:98]
+        headers = np.frombuffer(frame, np.uint8)[np.newaxis]
+        columns = frames.columns(headers, np.array([len(frame)], np.uint32))
+        assert columns.probe.tolist() == [kind == Kind.PROBE], kind
