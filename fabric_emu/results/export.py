@@ -109,6 +109,10 @@ _FIGURES = {
         "recovery.all_running",
         "The longest time after the first fault that a flow hit got nothing.",
     ),
+    "routes_settled_seconds": (
+        "recovery.routes_settled",
+        "From the loss of the first link until no switch sent towards a lost link.",
+    ),
     "iteration_before_seconds": ("training.before", "Median iteration before the first fault."),
     "iteration_longest_seconds": ("training.longest", "Longest iteration after it."),
     "iteration_after_seconds": ("training.after", "Last iteration after it."),

@@ -25,6 +25,8 @@ def fault_columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
     found = []
     if any("recovery" in row for row in rows):
         found += _recovery(time)
+        if any(figure_of(row, "recovery.routes_settled") is not None for row in rows):
+            found.append(_routes_settled(time))
         if any("queue_pairs_failed" in row for row in rows):
             found.append(_queue_pairs_failed())
     if any("training" in row for row in rows):
@@ -71,6 +73,17 @@ def _recovery(time: Callable[[float | None], str]) -> list[Column]:
             "all\nrun",
         ),
     ]
+
+
+def _routes_settled(time: Callable[[float | None], str]) -> Column:
+    return Column(
+        "recovery.routes_settled",
+        "routes\nsettled",
+        "from the loss of the first link until no switch's kernel sent towards a lost link",
+        lambda row: figure_of(row, "recovery.routes_settled"),
+        time,
+        7,
+    )
 
 
 def _queue_pairs_failed() -> Column:

@@ -97,6 +97,17 @@ def test_open_loops_have_recovery_and_no_job(summary_of: Summary) -> None:
     assert [column.key for column in shown] == [f"recovery.{key}" for key in recovery]
 
 
+def test_when_routes_settled_is_shown_where_it_is_known(summary_of: Summary) -> None:
+    recovery = {"lost": 5, "last_loss": 0.5, "flows_hit": 1, "all_running": 0.5}
+    rows = [
+        summary_of("ecmp", recovery={**recovery, "routes_settled": settled})
+        for settled in (0.125, None)
+    ]
+    column = fault_columns(rows, ascii_only=True)[-1]
+    assert [column.write(column.figure(row)) for row in rows] == ["125 ms", "-"]
+    assert fault_columns(rows[1:], ascii_only=True)[-1].key == "recovery.all_running"
+
+
 def test_page_has_the_same_figures_each_explained(job: RunResult) -> None:
     page = report_page([job])
     assert "What the faults cost" in page
