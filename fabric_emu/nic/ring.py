@@ -171,6 +171,7 @@ class _Ring:
                 f"packet ring of {slot * slots} bytes on {interface}: {error.strerror}",
                 "more memory, fewer hosts or a smaller ring",
             ) from None
+        self.slot_bytes = slot
         self._slots = mapped.reshape(self.slots, slot)
         self._status = status_of(self._slots)
         self._head = 0

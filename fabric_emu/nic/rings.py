@@ -17,6 +17,7 @@ from fabric_emu.nic.ring import (
     FRAME_OFFSET,
     HEADER_BYTES,
     LINEAR_MOST,
+    RECEIVE_SLOT,
     SEND_REQUEST,
     USER,
     VNET_HEADER,
@@ -37,10 +38,10 @@ _FOUR = np.arange(4)
 _LOOK = 16
 
 
-def _array(space: AddressSpace, slots: int) -> NDArray[np.uint8]:
+def _array(space: AddressSpace, slots: int, slot_bytes: int) -> NDArray[np.uint8]:
     """Return (rings, slots, bytes)."""
-    assert space.bytes is not None
-    return space.bytes.reshape(len(space.bytes), slots, -1)
+    mapped = np.empty(0, np.uint8) if space.bytes is None else space.bytes
+    return mapped.reshape(-1, slots, slot_bytes)
 
 
 class TransmitRings:
@@ -72,7 +73,7 @@ class TransmitRings:
         self.slots = self._rings[0].slots
         self._frame_bytes, self._header_bytes = frame_bytes, header_bytes
         self._payload = np.frombuffer(payload, np.uint8)
-        whole = _array(space, self.slots)
+        whole = _array(space, self.slots, self._rings[0].slot_bytes)
         self._status, self._length = status_of(whole), length_of(whole)
         self._linear = linear_of(whole)
         self._frames = whole[..., FRAME_OFFSET : FRAME_OFFSET + frame_bytes]
@@ -179,8 +180,9 @@ class ReceiveRings:
                 ring = ReceiveRing(interface, slots, space, program)
             stack.callback(ring.close)
             self._rings.append(ring)
-        self._count = self._rings[0].slots
-        self._slots = _array(space, self._count)
+        # A worker of hosts that only send listens nowhere.
+        self._count = self._rings[0].slots if self._rings else slots
+        self._slots = _array(space, self._count, RECEIVE_SLOT)
         self._status, self._lengths = status_of(self._slots), length_of(self._slots)
         self._time = time_of(self._slots)
         self._head = np.zeros(len(places), np.int64)
