@@ -1,0 +1,93 @@
+"""Figures and pictures of ``scenarios/README.md``, out of the folders of runs.
+
+What is between ``<!-- NAME -->`` and ``<!-- end -->`` belongs to this module, the rest to people.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabric_emu.errors import FabricError
+from fabric_emu.results.columns import by_scheme, cell, columns, pictured
+from fabric_emu.results.folder import write_file
+from fabric_emu.results.read import load_run
+from fabric_emu.results.remarks import expectation_lines, verdict_lines
+from fabric_emu.results.run import RunResult
+from fabric_emu.results.slides import draw_slides
+from fabric_emu.results.small_bars import uplink_bars_svg
+
+COLUMNS_MAX = 8
+"""Of the table: of more, those that tell least are left out."""
+
+
+def update_gallery(readme: Path, runs: Sequence[RunResult]) -> None:
+    """Write every run's figures and picture into its place in the gallery.
+
+    Raises:
+        FabricError: the gallery has no place for one of them, or a file cannot be written.
+        HostUnfit: a picture needs Chromium and there is none.
+    """
+    text = readme.read_text(encoding="utf-8")
+    for run in runs:
+        place = re.compile(rf"(<!-- {re.escape(run.name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        picture = _picture(run)
+        block = figures_block(run)
+        if picture:
+            write_file(readme.parent / "pictures" / f"{run.name}.svg", picture.encode())
+            block += f"\n![{run.name}](pictures/{run.name}.svg)\n"
+        parts = place.split(text)
+        if len(parts) != 4:
+            raise FabricError(f"{readme}: expected one <!-- {run.name} --> ... <!-- end -->")
+        text = parts[0] + parts[1] + block + parts[2] + parts[3]
+    write_file(readme, text.encode())
+
+
+def figures_block(run: RunResult) -> str:
+    """Return the table as Markdown, as the terminal shows it, and what was not as it should be."""
+    shown = columns(run.schemes, ascii_only=True)
+    kept = sorted(sorted(range(len(shown)), key=lambda i: shown[i].rank)[:COLUMNS_MAX])
+    several = len(run.seeds) > 1
+    headers = ["scheme", *(" ".join(shown[i].header.split()) for i in kept), "trustworthy"]
+    lines = [_row(headers), _row(["---", *["--:"] * len(kept), "---"])]
+    for name, rows in by_scheme(run).items():
+        cells = [" ".join(cell(shown[i], rows)).strip() for i in kept]
+        good = sum(row["verdict"]["trustworthy"] for row in rows)
+        verdict = f"{good} of {len(rows)}" if several else "yes" if good else "no"
+        lines.append(_row([name, *cells, verdict]))
+    remarks = [] if run.trustworthy else verdict_lines(run)
+    remarks += [] if run.expectations_hold else expectation_lines(run)
+    if several:
+        lines += ["", f"Seeds {run.seeds[0]} to {run.seeds[-1]}: median [least..most]."]
+    if remarks:
+        lines += ["", "```", *(line.plain for line in remarks), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _picture(run: RunResult) -> str:
+    """Return an SVG: messages complete over time, or else the uplinks of every scheme."""
+    if not any("completion" in row for row in run.schemes):
+        return uplink_bars_svg(pictured(run))
+    with tempfile.TemporaryDirectory(prefix="fabric-emu-gallery-") as folder:
+        drawn = {path.name: path for path in draw_slides([run], Path(folder))}
+        return drawn["completion.svg"].read_text(encoding="utf-8")
+
+
+def main() -> None:
+    """``python -m fabric_emu.results.gallery README RUN...``."""
+    try:
+        update_gallery(Path(sys.argv[1]), [load_run(path) for path in sys.argv[2:]])
+    except FabricError as error:
+        print(f"gallery: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
