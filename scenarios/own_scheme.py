@@ -51,7 +51,7 @@ def main() -> None:
         print(f"{number:2} queue pairs: max / mean {ratios[-1]:.2f}, {trust}")
 
     figure = go.Figure(go.Scatter(x=queue_pairs, y=ratios, mode="lines+markers"))
-    figure.update_xaxes(title="queue pairs of a flow", type="log")
+    figure.update_xaxes(title="queue pairs of a flow", type="log", tickvals=queue_pairs)
     figure.update_yaxes(title="fullest uplink over the mean", rangemode="tozero")
     figure.write_html(options.plot)
     print(f"Plot in {options.plot}")

@@ -1,6 +1,6 @@
 """Figures and pictures of ``scenarios/README.md``, out of the folders of runs.
 
-What is between ``<!-- NAME -->`` and ``<!-- end -->`` belongs to this module, the rest to people.
+What is between ``<!-- NAME... -->`` and ``<!-- end -->`` is this module's; the rest is people's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fabric_emu.errors import FabricError
@@ -23,27 +24,51 @@ from fabric_emu.results.small_bars import uplink_bars_svg
 COLUMNS_MAX = 8
 """Of the table: of more, those that tell least are left out."""
 
+_PLACE = re.compile(r"<!-- (?P<names>[\w .-]+) -->\n.*?<!-- end -->", re.DOTALL)
+
 
 def update_gallery(readme: Path, runs: Sequence[RunResult]) -> None:
-    """Write every run's figures and picture into its place in the gallery.
+    """Write figures and pictures of runs into their places in the gallery.
+
+    A place may name several runs, which are then compared in one table; it is left as it is unless
+    all of them are given.
 
     Raises:
         FabricError: the gallery has no place for one of them, or a file cannot be written.
         HostUnfit: a picture needs Chromium and there is none.
     """
     text = readme.read_text(encoding="utf-8")
-    for run in runs:
-        place = re.compile(rf"(<!-- {re.escape(run.name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-        picture = _picture(run)
-        block = figures_block(run)
-        if picture:
-            write_file(readme.parent / "pictures" / f"{run.name}.svg", picture.encode())
-            block += f"\n![{run.name}](pictures/{run.name}.svg)\n"
-        parts = place.split(text)
-        if len(parts) != 4:
-            raise FabricError(f"{readme}: expected one <!-- {run.name} --> ... <!-- end -->")
-        text = parts[0] + parts[1] + block + parts[2] + parts[3]
+    by_name = {run.name: run for run in runs}
+    placed: set[str] = set()
+
+    def filled(place: re.Match[str]) -> str:
+        names = place["names"].split()
+        if not by_name.keys() >= set(names):
+            return place[0]
+        placed.update(names)
+        of_place = [by_name[name] for name in names]
+        block = figures_block(together(of_place))
+        if picture := _picture(of_place):
+            write_file(readme.parent / "pictures" / f"{names[0]}.svg", picture.encode())
+            block += f"\n![{names[0]}](pictures/{names[0]}.svg)\n"
+        return f"<!-- {place['names']} -->\n{block}<!-- end -->"
+
+    text = _PLACE.sub(filled, text)
+    if missing := by_name.keys() - placed:
+        raise FabricError(f"{readme}: expected <!-- {min(missing)} --> ... <!-- end -->")
     write_file(readme, text.encode())
+
+
+def together(runs: Sequence[RunResult]) -> RunResult:
+    """Return runs as one, whose schemes are named after the runs; a single run as it is."""
+    if len(runs) == 1:
+        return runs[0]
+    schemes = [
+        {**summary, "name": f"{run.name} {summary['name']}"}
+        for run in runs
+        for summary in run.schemes
+    ]
+    return replace(runs[0], schemes=tuple(schemes))
 
 
 def figures_block(run: RunResult) -> str:
@@ -71,12 +96,12 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _picture(run: RunResult) -> str:
+def _picture(runs: Sequence[RunResult]) -> str:
     """Return an SVG: messages complete over time, or else the uplinks of every scheme."""
-    if not any("completion" in row for row in run.schemes):
-        return uplink_bars_svg(pictured(run))
+    if not any("completion" in row for run in runs for row in run.schemes):
+        return uplink_bars_svg(pictured(together(runs)))
     with tempfile.TemporaryDirectory(prefix="fabric-emu-gallery-") as folder:
-        drawn = {path.name: path for path in draw_slides([run], Path(folder))}
+        drawn = {path.name: path for path in draw_slides(runs, Path(folder))}
         return drawn["completion.svg"].read_text(encoding="utf-8")
 
 
