@@ -16,6 +16,9 @@ Summary = Mapping[str, Any]
 
 LOAD_DIGITS = 1
 
+_OVERLOADED = 1.02
+"""More than a port that is served as exactly as the verdict asks for can make of 100 %."""
+
 _JUDGING = ("completion.over_ideal", "worst_uplink_load", "worst_link_load")
 
 _DECIMAL_PREFIXES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
@@ -62,6 +65,7 @@ def columns(rows: Sequence[Summary], ascii_only: bool) -> list[Column]:
             lambda value: percent(value, LOAD_DIGITS),
             1,
         ),
+        *_downlinks(rows),
         Column(
             "max_over_mean",
             "max /\nmean",
@@ -128,6 +132,25 @@ def _of(
     narrow: str = "",
 ) -> Column:
     return Column(figure, header, meaning, lambda row: figure_of(row, figure), write, rank, narrow)
+
+
+def downlinks_matter(rows: Sequence[Summary]) -> bool:
+    """Return whether a link down to a switch is asked for too much, and more so than any uplink."""
+    loads = [
+        (figure_of(row, "worst_downlink_load") or 0.0, figure_of(row, "worst_uplink_load") or 0.0)
+        for row in rows
+    ]
+    return any(down > max(up, _OVERLOADED) for down, up in loads)
+
+
+def _downlinks(rows: Sequence[Summary]) -> list[Column]:
+    if not downlinks_matter(rows):
+        return []
+    meaning = "what was asked of the busiest link down to a leaf over what it could carry"
+    figure, header = "worst_downlink_load", "worst\ndownlink"
+    return [
+        _of(figure, header, meaning, lambda value: percent(value, LOAD_DIGITS), 2, "worst\ndown")
+    ]
 
 
 def _completion(rows: Sequence[Summary]) -> list[Column]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fabric_emu.errors import FabricError
-from fabric_emu.results.columns import by_scheme, cell, columns, pictured
+from fabric_emu.results.columns import by_scheme, cell, columns, downlinks_matter, pictured
 from fabric_emu.results.folder import write_file
 from fabric_emu.results.read import load_run
 from fabric_emu.results.remarks import expectation_lines, verdict_lines
 from fabric_emu.results.run import RunResult
 from fabric_emu.results.slides import draw_slides
-from fabric_emu.results.small_bars import uplink_bars_svg
+from fabric_emu.results.small_bars import link_bars_svg
 
 COLUMNS_MAX = 8
 """Of the table: of more, those that tell least are left out."""
@@ -99,10 +99,11 @@ def _row(cells: Sequence[str]) -> str:
 def _picture(runs: Sequence[RunResult]) -> str:
     """Return an SVG: messages complete over time, or else the uplinks of every scheme."""
     if not any("completion" in row for run in runs for row in run.schemes):
-        return uplink_bars_svg(pictured(together(runs)))
+        drawn = pictured(together(runs))
+        return link_bars_svg(drawn, downlinks=downlinks_matter(drawn))
     with tempfile.TemporaryDirectory(prefix="fabric-emu-gallery-") as folder:
-        drawn = {path.name: path for path in draw_slides(runs, Path(folder))}
-        return drawn["completion.svg"].read_text(encoding="utf-8")
+        slides = {path.name: path for path in draw_slides(runs, Path(folder))}
+        return slides["completion.svg"].read_text(encoding="utf-8")
 
 
 def main() -> None:

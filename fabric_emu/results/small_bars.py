@@ -1,4 +1,4 @@
-"""Small multiples: what each scheme asked of every uplink of the busiest switch, as one SVG."""
+"""Small multiples: what each scheme asked of every link of the busiest switch, as one SVG."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ _COLUMNS, _PANEL, _HEIGHT, _GAP, _TOP = 4, 216, 110, 24, 22
 _CARRIED, _OVER, _TEXT = "#1f83c9", "#d9601a", "#30363d"
 
 
-def uplink_bars_svg(summaries: Sequence[Mapping[str, Any]]) -> str:
+def link_bars_svg(summaries: Sequence[Mapping[str, Any]], downlinks: bool = False) -> str:
     """Return bars per uplink, a panel per scheme, a line at 100 %; empty when none has uplinks.
 
     All panels have one scale. The switch is the one with the busiest uplink of all.
+
+    Args:
+        summaries: one per panel.
+        downlinks: draw the links that lead down to a switch instead of its uplinks.
     """
+    loads = [_loads(summary, downlinks) for summary in summaries]
     peaks: dict[str, float] = {}
-    for summary in summaries:
-        for switch, uplinks in summary["uplinks"].items():
-            peaks[switch] = max([peaks.get(switch, 0.0), *(link["offered"] for link in uplinks)])
+    for of_scheme in loads:
+        for switch, offered in of_scheme.items():
+            peaks[switch] = max([peaks.get(switch, 0.0), *offered])
     if not peaks or not max(peaks.values()):
         return ""
     switch = max(peaks, key=peaks.__getitem__)
@@ -32,28 +37,36 @@ def uplink_bars_svg(summaries: Sequence[Mapping[str, Any]]) -> str:
         f'width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
-    for i, summary in enumerate(summaries):
+    for i, (summary, of_scheme) in enumerate(zip(summaries, loads, strict=True)):
+        offered = of_scheme.get(switch, [])
         left = _GAP + (i % columns) * (_PANEL + _GAP)
         base = _GAP / 2 + (i // columns) * (_HEIGHT + _TOP + _GAP) + _TOP + _HEIGHT
-        title = html.escape(f"{summary['name']}, {switch}")
-        worst = max((link["offered"] for link in summary["uplinks"].get(switch, ())), default=0.0)
+        title = html.escape(f"{summary['name']}, {'down to ' if downlinks else ''}{switch}")
         parts.append(
-            f'<text x="{left}" y="{base - _HEIGHT - 8:g}" fill="{_TEXT}">{title}: worst '
-            f"{100 * worst:.0f} %</text>"
+            f'<text x="{left}" y="{base - _HEIGHT - 8:g}" fill="{_TEXT}">{title}: '
+            f"{100 * max(offered, default=0.0):.0f} %</text>"
         )
-        parts += _panel(summary["uplinks"].get(switch, ()), left, base, top)
+        parts += _panel(offered, left, base, top)
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(uplinks: Sequence[Mapping[str, Any]], left: float, base: float, top: float) -> list[str]:
+def _loads(summary: Mapping[str, Any], downlinks: bool) -> dict[str, list[float]]:
+    """Return by switch what was asked of each link, over what it could carry."""
+    links = summary["downlinks" if downlinks else "uplinks"]
+    return {
+        switch: [link["offered"] / (link.get("room") or 1.0) for link in of_switch]
+        for switch, of_switch in links.items()
+    }
+
+
+def _panel(offered: Sequence[float], left: float, base: float, top: float) -> list[str]:
     """Return a panel's bars; what is over 100 % in a colour of its own."""
     scale = _HEIGHT / top
-    step = _PANEL / max(len(uplinks), 1)
+    step = _PANEL / max(len(offered), 1)
     found = []
-    for i, uplink in enumerate(uplinks):
+    for i, load in enumerate(offered):
         x, bar = left + i * step + 0.1 * step, 0.8 * step
-        carried = min(uplink["offered"], 1.0) * scale
-        over = max(uplink["offered"] - 1.0, 0.0) * scale
+        carried, over = min(load, 1.0) * scale, max(load - 1.0, 0.0) * scale
         found.append(_rectangle(x, base - carried, bar, carried, _CARRIED))
         if over:
             found.append(_rectangle(x, base - carried - over, bar, over, _OVER))

@@ -13,7 +13,7 @@ import pytest
 from fabric_emu.errors import FabricError
 from fabric_emu.results.gallery import figures_block, update_gallery
 from fabric_emu.results.run import RunResult
-from fabric_emu.results.small_bars import uplink_bars_svg
+from fabric_emu.results.small_bars import link_bars_svg
 
 Summary = Callable[..., dict[str, Any]]
 Run = Callable[..., RunResult]
@@ -77,7 +77,7 @@ def test_what_is_not_as_expected_is_said(run_of: Run, summary_of: Summary) -> No
 
 
 def test_bars_are_as_long_as_loads(summary_of: Summary, hashed_loads: Loads) -> None:
-    svg = ElementTree.fromstring(uplink_bars_svg([summary_of("ecmp", hashed_loads)]))
+    svg = ElementTree.fromstring(link_bars_svg([summary_of("ecmp", hashed_loads)]))
     name = "{http://www.w3.org/2000/svg}rect"
     bars = list(svg.iter(name))[1:]  # the first is the background
     over = [load for load in hashed_loads if load > 1]
@@ -88,4 +88,10 @@ def test_bars_are_as_long_as_loads(summary_of: Summary, hashed_loads: Loads) -> 
 
 
 def test_without_uplinks_there_are_no_bars(summary_of: Summary) -> None:
-    assert uplink_bars_svg([summary_of("ecmp", uplinks={})]) == ""
+    assert link_bars_svg([summary_of("ecmp", uplinks={})]) == ""
+
+
+def test_of_a_slow_link_down_what_it_could_carry_counts(summary_of: Summary) -> None:
+    links = [{"offered": 0.7, "room": 0.5}, {"offered": 0.7, "room": 1.0}]
+    slow = summary_of("dlb", downlinks={"leaf2": links}, worst_downlink_load=1.4)
+    assert "dlb, down to leaf2: 140 %" in link_bars_svg([slow], downlinks=True)
