@@ -60,11 +60,12 @@ def update_gallery(readme: Path, runs: Sequence[RunResult]) -> None:
 
 
 def together(runs: Sequence[RunResult]) -> RunResult:
-    """Return runs as one, whose schemes are named after the runs; a single run as it is."""
+    """Return runs as one, whose schemes are named after the runs too; a single run as it is."""
     if len(runs) == 1:
         return runs[0]
+    alone = all(len(run.schemes) == 1 for run in runs)
     schemes = [
-        {**summary, "name": f"{run.name} {summary['name']}"}
+        {**summary, "name": run.name if alone else f"{run.name} {summary['name']}"}
         for run in runs
         for summary in run.schemes
     ]
