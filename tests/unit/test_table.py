@@ -73,6 +73,15 @@ Expectations: 2 of 2 do not hold
     )
 
 
+def test_links_down_to_leaves_have_a_column_when_they_are_the_bottleneck(
+    run_of: Run, summary_of: Summary
+) -> None:
+    slow = summary_of("dlb", worst_downlink_load=1.387)
+    assert "downlink" in plain(run_of(slow))
+    assert "138.7 %" in plain(run_of(slow))
+    assert "down" not in plain(run_of(summary_of("dlb", worst_downlink_load=0.95)))
+
+
 def test_all_that_tells_schemes_of_messages_apart_fits_80_columns(
     run_of: Run, summary_of: Summary, hashed_loads: Loads
 ) -> None:
