@@ -22,7 +22,7 @@ from fabric_emu.results.slides import draw_slides
 from fabric_emu.results.small_bars import link_bars_svg
 
 COLUMNS_MAX = 8
-"""Of the table: of more, those that tell least are left out."""
+"""Of the table: of more, those are left out that no expectation is about and that tell least."""
 
 _PLACE = re.compile(r"<!-- (?P<names>[\w .-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -75,7 +75,10 @@ def together(runs: Sequence[RunResult]) -> RunResult:
 def figures_block(run: RunResult) -> str:
     """Return the table as Markdown, as the terminal shows it, and what was not as it should be."""
     shown = columns(run.schemes, ascii_only=True)
-    kept = sorted(sorted(range(len(shown)), key=lambda i: shown[i].rank)[:COLUMNS_MAX])
+    figures = {figure for scheme in run.scenario["expect"].values() for figure in scheme}
+    spoken_of = [any(f".{figure}".endswith(f".{one.key}") for figure in figures) for one in shown]
+    order = sorted(range(len(shown)), key=lambda i: (not spoken_of[i], shown[i].rank))
+    kept = sorted(order[:COLUMNS_MAX])
     several = len(run.seeds) > 1
     headers = ["scheme", *(" ".join(shown[i].header.split()) for i in kept), "trustworthy"]
     lines = [_row(headers), _row(["---", *["--:"] * len(kept), "---"])]
