@@ -116,13 +116,13 @@ def test_sprayed_packets_ruin_rc_and_not_mrc() -> None:
     rc, mrc = run("switch-spray-rc", "switch-spray", "switch-spray-mrc", change="workload.size=1MB")
     for summary in (rc, mrc):
         assert summary["completion"]["unfinished"] == summary["queue_pairs_failed"] == 0
-        assert summary["packets"]["dropped"] == {}
         assert summary["reordering"]["reordered"] > 0
+    assert rc["packets"]["dropped"] == {}
     # Each overtaking costs two packets at least, and one in twenty is overtaken or more.
     assert rc["nak"] > 0
     assert rc["retransmitted"] > rc["nak"]
     assert rc["efficiency"] < 0.9
-    # Retransmits only after timeouts, where a NIC was late.
+    # What was dropped, where chance filled a queue of eight, or was late by two round trips.
     assert mrc["nak"] == 0
     assert mrc["efficiency"] > rc["efficiency"]
     assert mrc["retransmitted"] <= 0.1 * rc["retransmitted"]
