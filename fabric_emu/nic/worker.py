@@ -208,10 +208,8 @@ class Worker:
                 rings.append(ring)
             self._rings += rings
             self._senders.append(Sender(stream, rings, self.report))
-        self._receivers = (
-            ReceiveRings(places_of(plan.receivers), plan.receive_slots, stack, plan.receive_program)
-            if plan.receivers
-            else None
+        self._receivers = ReceiveRings(
+            places_of(plan.receivers), plan.receive_slots, stack, plan.receive_program
         )
 
     def serve(self, start_ns: int, connection: Connection) -> None:
@@ -244,7 +242,7 @@ class Worker:
         report.wall_s = (time.monotonic_ns() - start_ns) * 1e-9
 
     def _receive(self) -> None:
-        while self._receivers and (taken := self._receivers.take()) is not None:
+        while (taken := self._receivers.take()) is not None:
             self._received.append(taken)
             if self._order:
                 self._order.take(taken[1])
@@ -256,7 +254,7 @@ class Worker:
             self._order.count()
         report.sent = [sender.sent for sender in self._senders]
         report.unsent = sum(ring.pending() for ring in self._rings)
-        report.ring_dropped = self._receivers.dropped() if self._receivers else 0
+        report.ring_dropped = self._receivers.dropped()
         if self._received:
             parts = [part for _, part in self._received]
             report.columns = decode(np.concatenate([part.headers for part in parts]))
