@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.ma  # np.unique would load it when first called: 30 ms in a run's first round
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph, ranges
