@@ -48,7 +48,9 @@ def run_whole(scheme, *changes, seed=1):
 def assert_done(summary):
     assert summary["completion"]["unfinished"] == 0
     assert summary["queue_pairs_failed"] == 0
-    # A token bucket's burst may beat the ideal a little, a busy machine misses it by anything.
+    # An idle link lets a frame pass at once: a message may beat the ideal by the store and forward
+    # of its path, three frames, and by one more, 4 of the 16 that the smallest here (13 packets)
+    # takes. A busy machine misses it by anything.
     assert summary["completion"]["over_ideal"] > 0.7
     assert summary["busbw"] > 0
 
@@ -68,7 +70,7 @@ def test_a_permutation_completes(scheme, ip):
 
 @pytest.mark.parametrize("collective", ["ring-all-reduce", "all-to-all", "broadcast", "incast"])
 def test_collectives_complete(collective):
-    summary = run("mrc", f"workload.collective={collective}", "workload.size=100KB")
+    summary = run("mrc", f"workload.collective={collective}", "workload.size=200KB")
     assert_done(summary)
 
 
@@ -76,7 +78,7 @@ def test_a_training_loop_repeats_its_collective():
     summary = run(
         "ecmp",
         "workload.collective=ring-all-reduce",
-        "workload.size=40KB",
+        "workload.size=200KB",
         "workload.iterations=3",
         "workload.compute_time=50ms",
     )
