@@ -12,13 +12,16 @@ Where things are::
     predict/     where packets go, without a kernel: the multipath hash, placement, entropy on
                  purpose, forecasts, laws, fabrics of any size
     wire/        scapy layers (RoCEv2, MRC, Ultra Ethernet), ICRC, templates, decoding
-    net/         the live fabric: namespaces, links, routes, shaping, faults, lease, doctor
+    net/         the live fabric: namespaces, links, routes (static, or FRR's BGP), shaping, faults
+                 and what they did to the routes, lease, doctor
     switch/      the BPF programs of every port, their loader, the port table, GLB's adverts
     nic/         packet rings, workers, frames
     nic/transport/   RC, MRC and Ultra Ethernet as column machines; nic/congestion, nic/entropy
     measure/     reordering, link loads and paths, delay, completion, the fidelity verdict
-    results/     the run folder, reading it back, the table, the report and its plots, exports
-    bench/       what scripts/bench measures
+    results/     the run folder, reading it back, tables, the report and its plots, exports, gallery
+    live/, capture/  a run as it goes, as bars or as a page; frames into pcapng files
+    calibration/ the highest rate that this machine carries
+    bench/       what scripts/bench and scripts/soak measure
 
 Dependencies point one way: model -> net -> switch, nic -> measure -> results -> cli. ``model``,
 ``importers``, ``wire``, ``measure``, ``predict`` and ``results`` need neither root nor Mininet nor
