@@ -269,11 +269,14 @@ class PortTable:
         """
         row = self._ports[port]
         for enqueued, departed, written_off in _WRITTEN_OFF_WITH:
-            row[written_off] += row[enqueued] - row[departed] - row[written_off]
+            # Departed first: packets that pass meanwhile count as queued. What left before the
+            # programs were there, such as a new link's multicast reports, was never counted in.
+            gone = int(row[departed]) + int(row[written_off])
+            row[written_off] += max(int(row[enqueued]) - gone, 0)
         lost = row["dropped_packets"], row["dropped_bytes"]
         for dropped, unit in zip(lost, ("packets", "bytes"), strict=True):
-            gone = row[f"departed_{unit}"] + dropped[DropReason.LINK_DOWN]
-            dropped[DropReason.LINK_DOWN] += row[f"enqueued_{unit}"] - gone
+            gone = int(row[f"departed_{unit}"]) + int(dropped[DropReason.LINK_DOWN])
+            dropped[DropReason.LINK_DOWN] += max(int(row[f"enqueued_{unit}"]) - gone, 0)
 
 
 _PACKETS_OF_NO_HOST = (

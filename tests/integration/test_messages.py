@@ -41,7 +41,9 @@ def run_whole(scheme, *changes, seed=1):
     assert checks["conservation"]
     assert checks["order on one path"]
     if summary["prediction"]["offered"]:
-        assert summary["prediction"]["matched"] == summary["prediction"]["checked"] > 0
+        assert summary["prediction"]["matched"] == summary["prediction"]["checked"]
+        # Of runs with faults only what is sent once the routes are known to be settled.
+        assert summary["prediction"]["checked"] > 0 or scenario.faults
     return result
 
 
