@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
+from fabric_emu.commands.scenarios import (
+    ScenarioFile,
+    check_live,
+    choose_schemes,
+    find,
+    scheme_option,
+    set_option,
+)
 from fabric_emu.commands.terminal import stops_as
 from fabric_emu.errors import FabricError
 from fabric_emu.units import format_duration, format_rate
@@ -18,20 +25,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("scenario", type=ScenarioFile())
-@click.option(
-    "--scheme",
-    "schemes",
-    type=SchemeName(),
-    multiple=True,
-    help="For this scheme only: one of the scenario's, or a well-known one. Repeatable.",
-)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a value of the scenario, such as topology.spines=4. Repeatable.",
-)
+@scheme_option
+@set_option
 def calibrate(scenario: str, schemes: tuple[str, ...], overrides: tuple[str, ...]) -> None:
     """Find the highest link rate at which this machine's figures can be trusted.
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import click
 
-from fabric_emu.commands.scenarios import ScenarioFile, find
+from fabric_emu.commands.scenarios import (
+    ScenarioFile,
+    find,
+    set_option,
+)
 from fabric_emu.commands.terminal import terminal
 from fabric_emu.errors import FabricError, ScenarioError
 
@@ -13,13 +17,7 @@ _LABEL = 18
 
 @click.command()
 @click.argument("scenarios", nargs=-1, required=True, type=ScenarioFile(), metavar="SCENARIO...")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a value of every scenario, such as topology.spines=4. Repeatable.",
-)
+@set_option
 def check(scenarios: tuple[str, ...], overrides: tuple[str, ...]) -> None:
     """Check scenarios and print what each would build.
 

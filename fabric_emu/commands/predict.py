@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, choose_schemes, find
+from fabric_emu.commands.scenarios import (
+    ScenarioFile,
+    choose_schemes,
+    find,
+    scheme_option,
+    seed_option,
+    set_option,
+)
 from fabric_emu.commands.terminal import terminal
 from fabric_emu.errors import ScenarioError
 
@@ -31,14 +38,8 @@ ASSUMES = "switches hash as Linux 6.11 and later do"
 
 @click.command()
 @click.argument("scenario", type=ScenarioFile())
-@click.option(
-    "--scheme",
-    "schemes",
-    type=SchemeName(),
-    multiple=True,
-    help="This scheme only: one of the scenario's, or a well-known one. Repeatable.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of everything random.")
+@scheme_option
+@seed_option
 @click.option(
     "--seeds",
     type=click.IntRange(1, SEEDS_MAX),
@@ -52,13 +53,7 @@ ASSUMES = "switches hash as Linux 6.11 and later do"
     help="Take the seed, of 1 to 1000 (or --seeds), whose worst uplink is loaded most nearly so; "
     "worst=1.40 means 140 %.",
 )
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a value of the scenario, such as topology.spines=4. Repeatable.",
-)
+@set_option
 @click.option("--flows", is_flag=True, help="Print the path of every queue pair.")
 @click.option(
     "--json",

@@ -15,7 +15,15 @@ import click
 
 from fabric_emu import interrupts
 from fabric_emu.commands.calibrate import calibrated
-from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
+from fabric_emu.commands.scenarios import (
+    ScenarioFile,
+    check_live,
+    choose_schemes,
+    find,
+    scheme_option,
+    seed_option,
+    set_option,
+)
 from fabric_emu.commands.terminal import Terminal, stops_as, terminal
 from fabric_emu.commands.watch import Watch
 from fabric_emu.errors import FabricError, HostUnfit, ScenarioError
@@ -34,14 +42,8 @@ SAMPLE_EVERY_MIN_S = 0.001
 
 @click.command()
 @click.argument("scenario", type=ScenarioFile())
-@click.option(
-    "--scheme",
-    "schemes",
-    type=SchemeName(),
-    multiple=True,
-    help="Run this scheme only: one of the scenario's, or a well-known one. Repeatable.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of everything random.")
+@scheme_option
+@seed_option
 @click.option(
     "--seeds",
     type=click.IntRange(1, SEEDS_MAX),
@@ -49,13 +51,7 @@ SAMPLE_EVERY_MIN_S = 0.001
     metavar="N",
     help="Run N seeds, counting up from the first, and give the spread.",
 )
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a value of the scenario, such as workload.load=0.5. Repeatable.",
-)
+@set_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

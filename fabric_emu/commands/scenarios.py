@@ -83,6 +83,25 @@ class SchemeName(click.ParamType):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+scheme_option = click.option(
+    "--scheme",
+    "schemes",
+    type=SchemeName(),
+    multiple=True,
+    help="This scheme only: one of the scenario's, or a well-known one. Repeatable.",
+)
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Change a value of the scenario, such as topology.spines=4. Repeatable.",
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of everything random."
+)
+
+
 def choose_schemes(scenario: Scenario, names: tuple[str, ...]) -> Scenario:
     """Return the scenario with the schemes named: its own, or well-known ones; all if none is.
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import click
 
 from fabric_emu.commands.run import INTERRUPTED, need_root
-from fabric_emu.commands.scenarios import ScenarioFile, SchemeName, check_live, choose_schemes, find
+from fabric_emu.commands.scenarios import (
+    ScenarioFile,
+    SchemeName,
+    check_live,
+    choose_schemes,
+    find,
+    set_option,
+)
 from fabric_emu.commands.terminal import stops_as
 
 
 @click.command()
 @click.argument("scenario", type=ScenarioFile())
 @click.option("--scheme", type=SchemeName(), help="What the switches do.  [default: the first]")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a value of the scenario, such as topology.spines=4. Repeatable.",
-)
+@set_option
 def shell(scenario: str, scheme: str | None, overrides: tuple[str, ...]) -> None:
     """Build the fabric of a scenario and open Mininet's command line on it.
 

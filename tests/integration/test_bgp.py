@@ -37,7 +37,7 @@ def test_routes_shell_and_an_end_without_traces(wait_until):
         summary = leaf.cmd('vtysh -c "show bgp summary"')
         assert "local AS number 65001" in summary
         assert summary.count("65534") == 4  # two spines, two families
-        # A session of BFD per link; it follows the one of BGP that asked for it.
+        # One BFD peer per link; it comes up after the BGP neighbour that asked for it.
         wait_until(lambda: leaf.cmd('vtysh -c "show bfd peers brief"').count(" up ") == 2)
         pair = [fabric.net["h1"], fabric.net["h2"]]
         assert fabric.net.ping(pair) == 0
