@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class Kind(IntEnum):
     PROBE_ACK = 8
 
 
-_DTYPE = np.dtype(
+DTYPE = np.dtype(
     [
         ("queue_pair", np.int64),
         ("psn", np.int64),
@@ -42,7 +42,10 @@ _DTYPE = np.dtype(
         ("padding", np.uint8, (6,)),
     ]
 )
-_WORDS = _DTYPE.itemsize // 8
+_WORDS = DTYPE.itemsize // 8
+
+Rows = Annotated[NDArray[np.void], DTYPE]
+"""``Packets.rows``, as compiled functions take them."""
 
 
 class _Column:
@@ -92,7 +95,7 @@ class Packets:
     @classmethod
     def of(cls, kind: Any, queue_pair: NDArray[np.int64], **columns: Any) -> Packets:
         """Return packets; columns not given are zero, scalars stand for all rows."""
-        rows = np.zeros(len(queue_pair), _DTYPE)
+        rows = np.zeros(len(queue_pair), DTYPE)
         rows["kind"] = kind
         rows["queue_pair"] = queue_pair
         for name, values in columns.items():
@@ -102,7 +105,7 @@ class Packets:
     @classmethod
     def none(cls) -> Packets:
         """Return no packets."""
-        return cls(np.zeros(0, _DTYPE))
+        return cls(np.zeros(0, DTYPE))
 
     @classmethod
     def join(cls, parts: Iterable[Packets]) -> Packets:
@@ -125,4 +128,4 @@ def _words(rows: NDArray[np.void]) -> NDArray[np.uint64]:
 
 
 def _packets(words: NDArray[np.uint64]) -> NDArray[np.void]:
-    return words.view(_DTYPE)[:, 0]
+    return words.view(DTYPE)[:, 0]
