@@ -16,7 +16,7 @@ import shutil
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -51,8 +51,7 @@ def compiled(function: _Function) -> _Function:
     hints.pop("return", None)
     signature = tuple(_type(hint) for hint in hints.values())
     compile_ = numba.njit(signature, cache=_CACHE is not None, error_model="numpy")
-    result: _Function = compile_(function)
-    return result
+    return cast(_Function, compile_(function))
 
 
 def _type(hint: Any) -> Any:
@@ -94,4 +93,4 @@ def _cache() -> Path | None:
 
 _CACHE = _cache()
 if _CACHE:
-    setattr(numba.config, "CACHE_DIR", str(_CACHE))  # noqa: B010: set by name, as numba sets it
+    numba.config.CACHE_DIR = str(_CACHE)  # type: ignore[attr-defined]
