@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
-import numpy.ma  # np.unique would load it when first called: 30 ms in a run's first round
 from numpy.typing import NDArray
 
-from fabric_emu.model.messages import MessageGraph, ranges
+from fabric_emu.compiled import Bools, Floats, Ints, compiled
+from fabric_emu.model.messages import MessageGraph
 from fabric_emu.nic.transport.space import PacketSpace
 
-Ints = NDArray[np.int64]
+_MESSAGE = np.dtype(
+    [
+        ("waiting", np.int64),  # messages it waits for
+        ("missing", np.int64),  # packets that have not arrived
+        ("delay_s", np.float64),
+        ("ready_s", np.float64),  # when the last it waited for arrived
+        ("release_at", np.float64),
+        ("started_s", np.float64),
+        ("finished_s", np.float64),
+        ("mine", np.bool_),
+        ("local", np.bool_),
+        ("padding", np.uint8, (6,)),
+    ]
+)
+_Messages = Annotated[NDArray[np.void], _MESSAGE]
 
 
 class Ledger:
@@ -32,91 +48,160 @@ class Ledger:
     """
 
     def __init__(self, graph: MessageGraph, space: PacketSpace, local: NDArray[np.bool_]) -> None:
-        self._graph, self._space = graph, space
         n = len(graph.source)
-        self._mine = local[graph.source]
-        self._local = graph.local
-        self._waiting = graph.waits().copy()
-        self._dependent_offsets, self._dependents = graph.dependents()
-        self._release_at = np.full(n, np.inf)
-        roots = self._mine & (self._waiting == 0)
-        self._release_at[roots] = graph.delay_s[roots]
-        self._missing = np.bincount(space.part_message[space.part_of], minlength=n)
-        self._part_open = np.zeros(len(space.part_message), bool)
-        self._parts_of, self._part_offsets = _grouped(space.part_message, n)
+        self._messages = np.zeros(n, _MESSAGE)
+        self._messages["waiting"] = graph.waits()
+        self._messages["missing"] = np.bincount(space.part_message[space.part_of], minlength=n)
+        self._messages["delay_s"] = graph.delay_s
+        self._messages["mine"] = local[graph.source]
+        self._messages["local"] = graph.local
+        roots = local[graph.source] & (graph.waits() == 0)
+        self._messages["release_at"] = np.where(roots, graph.delay_s, np.inf)
+        self.started_s = self._messages["started_s"]
+        self.finished_s = self._messages["finished_s"]
+        self.started_s[:] = self.finished_s[:] = np.nan
+        self._next_release_s = float(self._messages["release_at"].min(initial=np.inf))
+        self._dependents = tuple(np.array(part, np.int64) for part in graph.dependents())
+
+        parts_of, part_offsets = _grouped(space.part_message, n)
         parts_per_pair = np.bincount(space.part_queue_pair, minlength=space.queue_pairs)
-        self._next_part = np.r_[0, np.cumsum(parts_per_pair)][:-1]
-        self._end_part = self._next_part + parts_per_pair
+        next_part = np.r_[0, np.cumsum(parts_per_pair)][:-1]
         self.limit = np.zeros(space.queue_pairs, np.int64)
-        self.started_s = np.full(n, np.nan)
-        self.finished_s = np.full(n, np.nan)
+        self._parts = (
+            parts_of,
+            part_offsets,
+            np.zeros(len(space.part_message), np.bool_),
+            space.part_queue_pair,
+            space.part_end,
+            next_part,
+            next_part + parts_per_pair,
+            self.limit,
+        )
+        self._part_of, self._part_message = space.part_of, space.part_message
         self.received = np.zeros(space.packets, bool)
         self.arrived_s = np.full(space.packets, np.nan)
         self.duplicates = 0
 
     def next_release_s(self) -> float:
         """Return when the next message may start; infinity when all that can have."""
-        return float(self._release_at.min(initial=np.inf))
+        return self._next_release_s
 
     def release(self, now_s: float) -> None:
         """Let messages start whose time has come."""
-        while len(due := np.nonzero(self._release_at <= now_s)[0]):
-            self.started_s[due] = self._release_at[due]
-            self._release_at[due] = np.inf
-            self._open(due[~self._local[due]])
-            local = due[self._local[due]]
-            for at in np.unique(self.started_s[local]):
-                self._finish(local[self.started_s[local] == at], float(at))
+        if now_s >= self._next_release_s:
+            self._next_release_s = _release(
+                now_s, self._messages, *self._dependents, *self._parts
+            )
 
-    def _open(self, messages: Ints) -> None:
-        """Let the packets of messages be sent."""
-        parts = _spans(self._parts_of, self._part_offsets, messages)
-        self._part_open[parts] = True
-        space = self._space
-        for pair in np.unique(space.part_queue_pair[parts]):
-            # In order: a part waits for those before it on its queue pair.
-            part, end = int(self._next_part[pair]), int(self._end_part[pair])
-            while part < end and self._part_open[part]:
-                part += 1
-            self._next_part[pair] = part
-            if part:
-                before = part - 1
-                if space.part_queue_pair[before] == pair:
-                    self.limit[pair] = space.part_end[before]
-
-    def arrive(self, flat: Ints, now_s: float) -> NDArray[np.bool_]:
+    def arrive(self, flat: Ints, now_s: float) -> Bools:
         """Note packets of this worker's hosts; return (n,) which are new."""
-        unique, first = np.unique(flat, return_index=True)
-        fresh = ~self.received[unique]
-        new = np.zeros(len(flat), bool)
-        new[first[fresh]] = True
-        self.duplicates += len(flat) - int(fresh.sum())
-        unique = unique[fresh]
-        self.received[unique] = True
-        self.arrived_s[unique] = now_s
-        message = self._space.part_message[self._space.part_of[unique]]
-        np.subtract.at(self._missing, message, 1)
-        touched = np.unique(message)
-        done = touched[self._missing[touched] == 0]
-        if len(done):
-            self._finish(done, now_s)
+        new = np.empty(len(flat), np.bool_)
+        again, next_release_s = _arrive(
+            flat,
+            now_s,
+            self._part_of,
+            self._part_message,
+            self.received,
+            self.arrived_s,
+            self._messages,
+            *self._dependents,
+            new,
+        )
+        self.duplicates += again
+        self._next_release_s = min(self._next_release_s, next_release_s)
         return new
 
-    def _finish(self, done: Ints, now_s: float) -> None:
-        self.finished_s[done] = now_s
-        dependents = _spans(self._dependents, self._dependent_offsets, done)
-        np.subtract.at(self._waiting, dependents, 1)
-        ready = np.unique(dependents)
-        ready = ready[(self._waiting[ready] == 0) & self._mine[ready]]
-        self._release_at[ready] = now_s + self._graph.delay_s[ready]
+
+@compiled
+def _finish(
+    message: int, at_s: float, messages: _Messages, dependent_offsets: Ints, dependents: Ints
+) -> float:
+    """Note that a message has arrived; return when the first that waited for it may start."""
+    messages[message].finished_s = at_s
+    soonest = np.inf
+    for place in range(dependent_offsets[message], dependent_offsets[message + 1]):
+        dependent = messages[dependents[place]]
+        dependent.waiting -= 1
+        dependent.ready_s = max(dependent.ready_s, at_s)
+        if dependent.waiting == 0 and dependent.mine:
+            dependent.release_at = dependent.ready_s + dependent.delay_s
+            soonest = min(soonest, dependent.release_at)
+    return soonest
+
+
+@compiled
+def _arrive(
+    flat: Ints,
+    now_s: float,
+    part_of: NDArray[np.int32],
+    part_message: Ints,
+    received: Bools,
+    arrived_s: Floats,
+    messages: _Messages,
+    dependent_offsets: Ints,
+    dependents: Ints,
+    new: Bools,
+) -> tuple[int, float]:
+    again, soonest = 0, np.inf
+    for i in range(len(flat)):
+        packet = flat[i]
+        new[i] = not received[packet]
+        if not new[i]:
+            again += 1
+            continue
+        received[packet] = True
+        arrived_s[packet] = now_s
+        message = part_message[part_of[packet]]
+        messages[message].missing -= 1
+        if messages[message].missing == 0:
+            soonest = min(soonest, _finish(message, now_s, messages, dependent_offsets, dependents))
+    return again, soonest
+
+
+@compiled
+def _release(
+    now_s: float,
+    messages: _Messages,
+    dependent_offsets: Ints,
+    dependents: Ints,
+    parts_of: Ints,
+    part_offsets: Ints,
+    part_open: Bools,
+    part_queue_pair: Ints,
+    part_end: Ints,
+    next_part: Ints,
+    end_part: Ints,
+    limit: Ints,
+) -> float:
+    """Start what is due; return when the next message may start."""
+    soonest = now_s
+    while soonest <= now_s:
+        soonest = np.inf
+        for number in range(len(messages)):
+            message = messages[number]
+            if message.release_at > now_s:
+                soonest = min(soonest, message.release_at)
+                continue
+            at_s = message.release_at
+            message.started_s = at_s
+            message.release_at = np.inf
+            if message.local:
+                next_s = _finish(number, at_s, messages, dependent_offsets, dependents)
+                soonest = min(soonest, next_s)
+                continue
+            for place in range(part_offsets[number], part_offsets[number + 1]):
+                part_open[parts_of[place]] = True
+                # In order: a part waits for those before it on its queue pair.
+                pair = part_queue_pair[parts_of[place]]
+                part = next_part[pair]
+                while part < end_part[pair] and part_open[part]:
+                    limit[pair] = part_end[part]
+                    part += 1
+                next_part[pair] = part
+    return soonest
 
 
 def _grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
     """Return row numbers by key, and where each key's begin."""
     order = np.argsort(key, kind="stable")
     return order, np.r_[0, np.cumsum(np.bincount(key, minlength=groups))]
-
-
-def _spans(values: Ints, offsets: Ints, keys: Ints) -> Ints:
-    """Return the values of several keys, one after the other."""
-    return values[ranges(offsets[keys], offsets[keys + 1] - offsets[keys])]
