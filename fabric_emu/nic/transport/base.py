@@ -6,14 +6,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bools, Floats, Ints, compiled
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.nic.transport.ledger import Ledger
-from fabric_emu.nic.transport.packets import Kind, Packets
+from fabric_emu.nic.transport.packets import Kind, Packets, Rows
 from fabric_emu.nic.transport.space import PacketSpace
-
-Ints = NDArray[np.int64]
 
 
 class Transport(ABC):
@@ -35,37 +33,41 @@ class Transport(ABC):
             what the packet had come of its way.
     """
 
-    def __init__(self, graph: MessageGraph, space: PacketSpace, local: NDArray[np.bool_]) -> None:
+    def __init__(self, graph: MessageGraph, space: PacketSpace, local: Bools) -> None:
         self.space = space
         self.ledger = Ledger(graph, space, local)
         self.sends = local[space.source]
         self.next = np.zeros(space.queue_pairs, np.int64)
         self.failed = np.zeros(space.queue_pairs, bool)
         self.counters: Counter[str] = Counter()
-        self.noticed_s: list[NDArray[np.float64]] = []
+        self.noticed_s: list[Floats] = []
         self._answers: list[Packets] = []
         self._turn = 0
+        sending = np.flatnonzero(self.sends)
+        self._by_host = sending[np.argsort(space.source[sending], kind="stable")]
+        self._handlers = (  # by ``Kind``
+            self._on_data,
+            self._on_ack,
+            self._on_nak,
+            self._on_sack,
+            self._on_trim_nack,
+            self._on_cnp,
+            self._on_credit,
+            self._on_probe,
+            self._on_probe_answer,
+        )
+        self._ends = np.zeros(len(Kind), np.int64)
 
     def receive(self, packets: Packets, now_s: float) -> None:
         """Take in packets that arrived at this worker's hosts, in order of arrival per host."""
         if not len(packets):
             return
-        handlers = {
-            Kind.DATA: self._on_data,
-            Kind.ACK: self._on_ack,
-            Kind.NAK: self._on_nak,
-            Kind.SACK: self._on_sack,
-            Kind.TRIM_NACK: self._on_trim_nack,
-            Kind.CNP: self._on_cnp,
-            Kind.CREDIT: self._on_credit,
-            Kind.PROBE: self._on_probe,
-            Kind.PROBE_ACK: self._on_probe_answer,
-        }
-        kinds = packets.kind
-        present = np.flatnonzero(np.bincount(kinds))
-        for kind in present:
-            some = packets if len(present) == 1 else packets.take(kinds == kind)
-            handlers[Kind(int(kind))](some, now_s)
+        rows, begin = np.empty_like(packets.rows), 0
+        _sort(packets.rows, rows, self._ends)
+        for handle, end in zip(self._handlers, self._ends.tolist(), strict=True):
+            if end > begin:
+                handle(Packets(rows[begin:end]), now_s)
+                begin = end
 
     def transmit(self, now_s: float, room: Ints) -> Packets:
         """Return what to send now: answers first, then data as far as NICs have room.
@@ -122,20 +124,72 @@ class Transport(ABC):
             (n,) queue pair of each packet in order of sending, and (n,) its rank among those of
             its queue pair, from 0.
         """
-        pairs = np.nonzero(count > 0)[0]
-        if not len(pairs):
-            return pairs, pairs
-        host = self.space.source[pairs]
-        wanted = np.minimum(count[pairs], room[host])
-        pair = np.repeat(pairs, wanted)
-        start = np.cumsum(wanted) - wanted
-        rank = np.arange(len(pair)) - np.repeat(start, wanted)
         # The first in line changes from call to call.
         self._turn += 1
-        line = (pair + self._turn) % self.space.queue_pairs
-        order = np.lexsort((line, rank, self.space.source[pair]))
-        pair, rank = pair[order], rank[order]
-        host = self.space.source[pair]
-        place = np.arange(len(pair)) - np.searchsorted(host, host)
-        keep = place < room[host]
-        return pair[keep], rank[keep]
+        most = int(room.sum())
+        pair, rank = np.empty(most, np.int64), np.empty(most, np.int64)
+        n = _share(count, room, self._by_host, self.space.source, self._turn, pair, rank)
+        return pair[:n], rank[:n]
+
+
+@compiled
+def _sort(rows: Rows, by_kind: Rows, ends: Ints) -> None:
+    """Sort packets by kind, those of a kind in their order, and say where each kind ends."""
+    ends[:] = 0
+    for i in range(len(rows)):
+        ends[rows[i].kind] += 1
+    ends[:] = np.cumsum(ends)
+    for i in range(len(rows) - 1, -1, -1):
+        kind = rows[i].kind
+        ends[kind] -= 1
+        by_kind[ends[kind]] = rows[i]
+    # Each kind's end has become its beginning: the end of the one before.
+    ends[:-1] = ends[1:]
+    ends[-1] = len(rows)
+
+
+@compiled
+def _share(
+    count: Ints, room: Ints, by_host: Ints, source: Ints, turn: int, pair: Ints, rank: Ints
+) -> int:
+    """Go round the queue pairs of each host; see ``Transport._arbitrate``.
+
+    Args:
+        by_host: (sending queue pairs,) host by host, each one's ascending.
+        turn: moves on which queue pair is the first in line.
+        pair, rank: filled.
+
+    Returns:
+        How many were filled.
+    """
+    n = begin = 0
+    first = len(count) - turn % len(count)
+    line = np.empty(len(by_host), np.int64)
+    while begin < len(by_host):
+        host = source[by_host[begin]]
+        end = begin
+        while end < len(by_host) and source[by_host[end]] == host:
+            end += 1
+        waiting = 0
+        for late in (False, True):
+            for place in range(begin, end):
+                each = by_host[place]
+                if (each < first) == late and count[each] > 0:
+                    line[waiting] = each
+                    waiting += 1
+        free, lap = room[host], 0
+        while waiting and free > 0:
+            left = 0
+            for place in range(waiting):
+                if free == 0:
+                    break
+                each = line[place]
+                pair[n], rank[n] = each, lap
+                n += 1
+                free -= 1
+                if count[each] > lap + 1:
+                    line[left] = each
+                    left += 1
+            waiting, lap = left, lap + 1
+        begin = end
+    return n

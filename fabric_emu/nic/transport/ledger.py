@@ -89,9 +89,7 @@ class Ledger:
     def release(self, now_s: float) -> None:
         """Let messages start whose time has come."""
         if now_s >= self._next_release_s:
-            self._next_release_s = _release(
-                now_s, self._messages, *self._dependents, *self._parts
-            )
+            self._next_release_s = _release(now_s, self._messages, *self._dependents, *self._parts)
 
     def arrive(self, flat: Ints, now_s: float) -> Bools:
         """Note packets of this worker's hosts; return (n,) which are new."""
