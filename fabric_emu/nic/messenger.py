@@ -10,13 +10,14 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import Ints, compiled
 from fabric_emu.model.messages import MessageGraph
-from fabric_emu.model.queue_pair import plane_of
+from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT
 from fabric_emu.nic.formats import FrameFormat
 from fabric_emu.nic.order import OrderCounter, OrderPlan
 from fabric_emu.nic.ring import Received
 from fabric_emu.nic.rings import ReceiveRings, TransmitRings
-from fabric_emu.nic.transport.packets import Kind
+from fabric_emu.nic.transport.packets import Kind, Packets, Rows
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.nic.worker import (
@@ -26,6 +27,9 @@ from fabric_emu.nic.worker import (
     Report,
     places_of,
 )
+
+_DATA, _PROBE = int(Kind.DATA), int(Kind.PROBE)
+_LAG_BIN_NS = int(LAG_BIN_S * 1e9)
 
 _REST_SHARE = 1 / 8
 """A real-time process that never rests starves its parent and the kernel's threads. One that has
@@ -163,34 +167,27 @@ class Messenger:
                 whole.headers, whole.lengths, plan.trimmed_dscp, plan.last_hop_dscp
             )
             transport.receive(packets, now)
-            late = np.clip((time.time_ns() - whole.arrival_ns) * (1e-9 / LAG_BIN_S), 0, None)
-            bins = np.minimum(late.astype(np.int64), len(self.report.lag) - 1)
-            self.report.lag[: int(bins.max()) + 1] += np.bincount(bins)
-        room = np.zeros(plan.total_hosts, np.int64)
+            _note_lateness(whole.arrival_ns, time.time_ns(), self.report.lag)
         queued = self._transmit.queued()
-        free = np.maximum(plan.queue_frames - queued, 0)
-        room[plan.hosts] = free.reshape(-1, self._planes).sum(axis=1)
+        room = np.zeros(plan.total_hosts, np.int64)
+        _note_room(queued, plan.queue_frames, self._planes, plan.hosts, room)
         out = transport.transmit(now, room)
         if not len(out):
             return
-        space = plan.space
-        forth = (out.kind == Kind.DATA) | (out.kind == Kind.PROBE)
-        host = np.where(forth, space.source[out.queue_pair], space.destination[out.queue_pair])
-        place = self._place[host]
-        if self._planes > 1:
-            place = place * self._planes + plane_of(out.entropy, self._planes)
-        order = np.argsort(place, kind="stable")
-        place = place[order]
-        # Answers to a flood may outrun a NIC's queue; what does not fit is not sent.
-        rank = np.arange(len(place)) - np.searchsorted(place, place)
-        fits = rank < (self._transmit.slots - queued)[place]
-        if not fits.all():
-            order, place = order[fits], place[fits]
-        out = out.take(order)
-        built = plan.frames.encode(out, time.time_ns())
-        self._transmit.put(place, built.rows, built.lengths, built.tails)
-        row = out.queue_pair + np.where(forth[order], 0, space.queue_pairs)
-        self._sent += np.bincount(row, minlength=len(self._sent))
+        rows, place = np.empty_like(out.rows), np.empty(len(out), np.int64)
+        n = _by_port(
+            out.rows,
+            plan.space.source,
+            plan.space.destination,
+            self._place,
+            self._planes,
+            self._transmit.slots - queued,
+            self._sent,
+            rows,
+            place,
+        )
+        built = plan.frames.encode(Packets(rows[:n]), time.time_ns())
+        self._transmit.put(place[:n], built.rows, built.lengths, built.tails)
         self.report.last_send_s = now
 
     def finish(self) -> MessageReport:
@@ -212,6 +209,72 @@ class Messenger:
             report.columns = self._plan.frames.columns(whole.headers, whole.lengths)
             report.lengths, report.arrival_ns = whole.lengths, whole.arrival_ns
         return report
+
+
+@compiled
+def _note_lateness(arrival_ns: Ints, now_ns: int, lag: Ints) -> None:
+    """Count how late frames are handled, in bins of ``LAG_BIN_S``."""
+    for each in arrival_ns:
+        lag[min(max(now_ns - each, 0) // _LAG_BIN_NS, len(lag) - 1)] += 1
+
+
+@compiled
+def _note_room(queued: Ints, queue_frames: int, planes: int, hosts: Ints, room: Ints) -> None:
+    """Add up (hosts,) how many data frames the NIC's ports may be given."""
+    for port in range(len(queued)):
+        room[hosts[port // planes]] += max(queue_frames - queued[port], 0)
+
+
+@compiled
+def _by_port(
+    out: Rows,
+    source: Ints,
+    destination: Ints,
+    place_of: Ints,
+    planes: int,
+    free: Ints,
+    sent: Ints,
+    rows: Rows,
+    port: Ints,
+) -> int:
+    """Sort packets by the NIC port they leave by, each port's in their order, and count them.
+
+    Answers to a flood may outrun a port's queue; what does not fit is not sent.
+
+    Args:
+        place_of: (hosts,) place of each among the worker's.
+        free: (ports,) frames that fit.
+        sent: (2 x queue pairs,) frames sent: data, then answers.
+        rows, port: filled.
+
+    Returns:
+        How many were filled.
+    """
+    pairs = len(source)
+    leaves_by = np.empty(len(out), np.int64)
+    count = np.zeros(len(free) + 1, np.int64)
+    for i in range(len(out)):
+        row = out[i]
+        pair = row.queue_pair
+        forth = row.kind == _DATA or row.kind == _PROBE
+        host = source[pair] if forth else destination[pair]
+        each = place_of[host] * planes
+        if planes > 1:
+            each += (row.entropy - FIRST_SOURCE_PORT) % planes
+        if count[each + 1] == free[each]:
+            leaves_by[i] = -1
+            continue
+        leaves_by[i] = each
+        count[each + 1] += 1
+        sent[pair if forth else pairs + pair] += 1
+    begin = np.cumsum(count)
+    for i in range(len(out)):
+        each = leaves_by[i]
+        if each >= 0:
+            rows[begin[each]] = out[i]
+            port[begin[each]] = each
+            begin[each] += 1
+    return int(begin[-1])
 
 
 def _joined(parts: list[Received]) -> Received:

@@ -197,8 +197,8 @@ def test_go_back_n_sends_again_all_after_a_gap_and_one_nak_for_it():
     first = Packets.of(Kind.DATA, np.zeros(3, np.int64), psn=np.array([0, 2, 3]))
     transport.receive(first, 0.005)
     answers = transport.transmit(0.005, np.zeros(2, np.int64))
-    assert answers.kind.tolist() == [Kind.NAK, Kind.ACK]
-    assert answers.psn.tolist() == [1, 0]
+    assert answers.kind.tolist() == [Kind.ACK, Kind.NAK]
+    assert answers.psn.tolist() == [0, 1]
     # More of the same gap draws no second NAK.
     transport.receive(Packets.of(Kind.DATA, np.zeros(2, np.int64), psn=np.array([4, 5])), 0.006)
     assert len(transport.transmit(0.006, np.zeros(2, np.int64))) == 0

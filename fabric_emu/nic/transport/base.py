@@ -113,24 +113,6 @@ class Transport(ABC):
     def _answer(self, packets: Packets) -> None:
         self._answers.append(packets)
 
-    def _arbitrate(self, count: Ints, room: Ints) -> tuple[Ints, Ints]:
-        """Share the NICs' room among their queue pairs, one packet each in turn.
-
-        Args:
-            count: (queue pairs,) packets each could send.
-            room: (hosts,) packets each NIC takes.
-
-        Returns:
-            (n,) queue pair of each packet in order of sending, and (n,) its rank among those of
-            its queue pair, from 0.
-        """
-        # The first in line changes from call to call.
-        self._turn += 1
-        most = int(room.sum())
-        pair, rank = np.empty(most, np.int64), np.empty(most, np.int64)
-        n = _share(count, room, self._by_host, self.space.source, self._turn, pair, rank)
-        return pair[:n], rank[:n]
-
 
 @compiled
 def _sort(rows: Rows, by_kind: Rows, ends: Ints) -> None:
@@ -149,15 +131,16 @@ def _sort(rows: Rows, by_kind: Rows, ends: Ints) -> None:
 
 
 @compiled
-def _share(
-    count: Ints, room: Ints, by_host: Ints, source: Ints, turn: int, pair: Ints, rank: Ints
-) -> int:
-    """Go round the queue pairs of each host; see ``Transport._arbitrate``.
+def share(count: Ints, room: Ints, by_host: Ints, source: Ints, turn: int, pair: Ints) -> int:
+    """Share the NICs' room among their queue pairs, one packet each in turn.
 
     Args:
+        count: (queue pairs,) packets each could send.
+        room: (hosts,) packets each NIC takes.
         by_host: (sending queue pairs,) host by host, each one's ascending.
+        source: (queue pairs,) sending hosts.
         turn: moves on which queue pair is the first in line.
-        pair, rank: filled.
+        pair: filled with the queue pair of each packet, in order of sending.
 
     Returns:
         How many were filled.
@@ -184,7 +167,7 @@ def _share(
                 if free == 0:
                     break
                 each = line[place]
-                pair[n], rank[n] = each, lap
+                pair[n] = each
                 n += 1
                 free -= 1
                 if count[each] > lap + 1:

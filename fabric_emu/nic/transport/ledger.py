@@ -61,13 +61,16 @@ class Ledger:
         self.finished_s = self._messages["finished_s"]
         self.started_s[:] = self.finished_s[:] = np.nan
         self._next_release_s = float(self._messages["release_at"].min(initial=np.inf))
-        self._dependents = tuple(np.array(part, np.int64) for part in graph.dependents())
+        offsets, dependents = graph.dependents()
+        self._dependents = np.array(offsets, np.int64), np.array(dependents, np.int64)
 
         parts_of, part_offsets = _grouped(space.part_message, n)
         parts_per_pair = np.bincount(space.part_queue_pair, minlength=space.queue_pairs)
         next_part = np.r_[0, np.cumsum(parts_per_pair)][:-1]
         self.limit = np.zeros(space.queue_pairs, np.int64)
-        self._parts = (
+        self._release = (
+            self._messages,
+            *self._dependents,
             parts_of,
             part_offsets,
             np.zeros(len(space.part_message), np.bool_),
@@ -89,7 +92,7 @@ class Ledger:
     def release(self, now_s: float) -> None:
         """Let messages start whose time has come."""
         if now_s >= self._next_release_s:
-            self._next_release_s = _release(now_s, self._messages, *self._dependents, *self._parts)
+            self._next_release_s = _release(now_s, *self._release)
 
     def arrive(self, flat: Ints, now_s: float) -> Bools:
         """Note packets of this worker's hosts; return (n,) which are new."""

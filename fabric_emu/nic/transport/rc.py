@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.nic.congestion import CnpGate, Dcqcn, Pacer
+from fabric_emu.nic.transport import rc_loops as loops
 from fabric_emu.nic.transport.base import Ints, Transport
-from fabric_emu.nic.transport.packets import Kind, Packets
+from fabric_emu.nic.transport.packets import DTYPE, Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
 
 
@@ -44,8 +45,7 @@ class Rc(Transport):
 
     Source: InfiniBand Architecture Specification, volume 1, chapter 9; Linux
     drivers/infiniband/sw/rxe/rxe_resp.c.
-    Fidelity: packets of a batch are handled together; a NAK's place among the ACKs of one batch
-    is kept per queue pair. No priority flow control: see the scheme's ``lossless``.
+    Fidelity: no priority flow control: see the scheme's ``lossless``.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Rc(Transport):
         self._progress_s = np.zeros(n)
         self._retries = np.zeros(n, np.int64)
         self._sent_s = np.zeros(space.packets)
+        self._unlimited = np.full(n, 1 << 62)
         # Responder.
         self.expected = np.zeros(n, np.int64)
         self._gap = np.zeros(n, bool)
@@ -81,52 +82,73 @@ class Rc(Transport):
     # Requester.
 
     def _data(self, now_s: float, room: Ints) -> Packets:
-        window = self.unacknowledged + self._settings.window_packets
-        count = np.minimum(self.ledger.limit, window) - self.next
-        count[~self.sends | self.failed] = 0
+        allowance = self._unlimited
         if self._pacer and self._dcqcn:
             self._dcqcn.advance(now_s)
             self._pacer.refill(self._dcqcn.rate_bps, now_s)
-            count = np.minimum(count, self._pacer.allowance_packets(self.space.payload))
-        pair, rank = self._arbitrate(count, room)
-        psn = self.next[pair] + rank
-        again = psn < self._highest[pair]
-        sent = np.bincount(pair, minlength=self.space.queue_pairs)
-        active = sent > 0
-        idle = active & (self.next == self.unacknowledged)
-        self._progress_s[idle] = now_s
-        self.next += sent
-        np.maximum(self._highest, self.next, out=self._highest)
-        flat = self.space.flat(pair, psn)
-        self._sent_s[flat] = now_s
-        size = self.space.size_bytes[flat]
-        if self._pacer and self._dcqcn and len(pair):
+            allowance = self._pacer.allowance_packets(self.space.payload)
+        self._turn += 1
+        most = int(room.sum())
+        pair, rows = np.empty(most, np.int64), np.zeros(most, DTYPE)
+        n = loops.take(
+            now_s,
+            self.ledger.limit,
+            allowance,
+            self._settings.window_packets,
+            room,
+            self._by_host,
+            self.space.source,
+            self._turn,
+            self.failed,
+            self.space.first,
+            self._source_port,
+            self.next,
+            self._highest,
+            self.unacknowledged,
+            self._progress_s,
+            self._sent_s,
+            pair,
+            rows,
+        )
+        if not n:
+            return Packets.none()
+        pair, packets = pair[:n], Packets(rows[:n])
+        size = self.space.size_bytes[self.space.flat(pair, packets.psn)]
+        if self._pacer and self._dcqcn:
             self._pacer.spend(pair, size)
             self._dcqcn.on_sent(pair, size)
-        self.counters["retransmitted"] += int(again.sum())
+        again = packets.retransmission
+        self.counters["retransmitted"] += int(np.count_nonzero(again))
         self.counters["retransmitted_bytes"] += int(size[again].sum())
-        return Packets.of(
-            Kind.DATA, pair, psn=psn, entropy=self._source_port[pair], retransmission=again
-        )
+        return packets
 
     def _on_ack(self, packets: Packets, now_s: float) -> None:
-        pair = packets.queue_pair
-        before = self.unacknowledged[pair]
-        np.maximum.at(self.unacknowledged, pair, packets.psn + 1)
-        moved = pair[self.unacknowledged[pair] > before]
-        self._progress_s[moved] = now_s
-        self._retries[moved] = 0
-        np.maximum(self.next, self.unacknowledged, out=self.next)
+        loops.acknowledged(
+            packets.rows,
+            now_s,
+            self.next,
+            self._highest,
+            self.unacknowledged,
+            self._progress_s,
+            self._retries,
+        )
 
     def _on_nak(self, packets: Packets, now_s: float) -> None:
         self.counters["nak"] += len(packets)
-        self._on_ack(Packets.of(Kind.ACK, packets.queue_pair, psn=packets.psn - 1), now_s)
-        # Go back; a NAK older than what is acknowledged since says nothing any more.
-        pair = packets.queue_pair
-        fresh = packets.psn >= self.unacknowledged[pair]
-        self._note_loss(pair[fresh], packets.psn[fresh], now_s)
-        np.minimum.at(self.next, pair[fresh], packets.psn[fresh])
-        self._progress_s[pair[fresh]] = now_s
+        self._on_ack(packets, now_s)
+        waited_s = np.empty(len(packets))
+        n = loops.go_back(
+            packets.rows,
+            now_s,
+            self.space.first,
+            self.next,
+            self._highest,
+            self.unacknowledged,
+            self._progress_s,
+            self._sent_s,
+            waited_s,
+        )
+        self.noticed_s.append(waited_s[:n])
 
     def _on_cnp(self, packets: Packets, now_s: float) -> None:
         self.counters["cnp"] += len(packets)
@@ -134,100 +156,57 @@ class Rc(Transport):
             self._dcqcn.on_cnp(packets.queue_pair, now_s)
 
     def _on_time(self, now_s: float) -> None:
-        waiting = self.sends & ~self.failed & (self.unacknowledged < self.next)
-        late = waiting & (now_s - self._progress_s > self._settings.timeout_s)
-        if not late.any():
+        late = loops.overdue(
+            now_s - self._settings.timeout_s,
+            self._by_host,
+            self.failed,
+            self.next,
+            self.unacknowledged,
+            self._progress_s,
+        )
+        if not len(late):
             return
-        self.counters["timeouts"] += int(late.sum())
-        self._note_loss(np.flatnonzero(late), self.unacknowledged[late], now_s)
+        self.counters["timeouts"] += len(late)
+        sent_s = self._sent_s[self.space.flat(late, self.unacknowledged[late])]
+        self.noticed_s.append(now_s - sent_s)
         self._retries[late] += 1
-        self.failed |= late & (self._retries > self._settings.retries)
+        self.failed[late] |= self._retries[late] > self._settings.retries
         self.next[late] = self.unacknowledged[late]
         self._progress_s[late] = now_s
-
-    def _note_loss(self, pair: Ints, psn: Ints, now_s: float) -> None:
-        self.noticed_s.append(now_s - self._sent_s[self.space.flat(pair, psn)])
 
     # Responder.
 
     def _on_data(self, packets: Packets, now_s: float) -> None:
-        whole = ~packets.trimmed
-        self.counters["trimmed_received"] += int((~whole).sum())
-        packets = packets.take(whole)
-        order = np.argsort(packets.queue_pair, kind="stable")
-        packets = packets.take(order)
-        if self._cnp_gate and packets.marked.any():
+        if self._cnp_gate:
             self._notify(packets, now_s)
-        accepted = self._in_order(packets)
-        self.counters["out_of_order_dropped"] += len(packets) - int(accepted.sum())
-        if accepted.any():
-            taken = packets.take(accepted)
-            flat = self.space.flat(taken.queue_pair, taken.psn)
-            self.ledger.arrive(flat, now_s)
-            self._acknowledge(taken, flat)
-
-    def _in_order(self, packets: Packets) -> NDArray[np.bool_]:
-        """Return (n,) which packets the responder takes; asks again for what is missing.
-
-        Rounds: each takes the run of expected packets that every queue pair's arrivals begin
-        with, and skips from a gap to where it closes; a batch seldom needs more than two.
-        """
-        pair, psn = packets.queue_pair, packets.psn
-        n = len(pair)
-        accepted = np.zeros(n, bool)
-        pairs, start = np.unique(pair, return_index=True)
-        end = np.r_[start[1:], n]
-        at = start.copy()
-        group = np.repeat(np.arange(len(pairs)), end - start)
-        row = np.arange(n)
-        while True:
-            due = psn == self.expected[pair] + row - at[group]
-            stop = np.where(due | (row < at[group]), end[group], row)
-            first_bad = np.minimum.reduceat(stop, start) if n else at
-            run = (row >= at[group]) & (row < first_bad[group])
-            accepted |= run
-            self.expected[pairs] += first_bad - at
-            self._gap[pairs[first_bad > at]] = False
-            open_ = first_bad < end
-            if not open_.any():
-                return accepted
-            missing = psn[np.minimum(first_bad, n - 1)] > self.expected[pairs]
-            self._ask_again(pairs[open_ & missing])
-            self._repeat_ack(pairs[open_ & ~missing])
-            # On to where what is expected comes, if it does.
-            again = (psn == self.expected[pair]) & (row > first_bad[group])
-            at = np.minimum.reduceat(np.where(again, row, end[group]), start)
-
-    def _ask_again(self, pairs: Ints) -> None:
-        pairs = pairs[~self._gap[pairs]]
-        if len(pairs):
-            self._gap[pairs] = True
-            self.counters["nak_sent"] += len(pairs)
-            self._answer(self._control(Kind.NAK, pairs, self.expected[pairs]))
-
-    def _repeat_ack(self, pairs: Ints) -> None:
-        """Answer duplicates: their ACK was lost."""
-        pairs = pairs[self.expected[pairs] > 0]
-        if len(pairs):
-            self._answer(self._control(Kind.ACK, pairs, self.expected[pairs] - 1))
-
-    def _acknowledge(self, taken: Packets, flat: Ints) -> None:
-        every = self._settings.ack_every
-        if every > 1:
-            space = self.space
-            ends = taken.psn + 1 == space.part_end[space.part_of[flat]]
-            taken = taken.take(((taken.psn + 1) % every == 0) | ends)
-        if len(taken):
-            self._answer(self._control(Kind.ACK, taken.queue_pair, taken.psn))
+        taken, answers = np.empty(len(packets), np.int64), np.zeros(len(packets), DTYPE)
+        n, answered, naks, trimmed = loops.respond(
+            packets.rows,
+            self._settings.ack_every,
+            self.space.first,
+            self.space.part_of,
+            self.space.part_end,
+            self._source_port,
+            self.expected,
+            self._gap,
+            taken,
+            answers,
+        )
+        self.counters["trimmed_received"] += trimmed
+        self.counters["nak_sent"] += naks
+        self.counters["out_of_order_dropped"] += len(packets) - trimmed - n
+        if n:
+            self.ledger.arrive(taken[:n], now_s)
+        if answered:
+            self._answer(Packets(answers[:answered]))
 
     def _notify(self, packets: Packets, now_s: float) -> None:
         assert self._cnp_gate
-        pair = packets.queue_pair[packets.marked]
+        pair = packets.queue_pair[packets.marked & ~packets.trimmed]
+        if not len(pair):
+            return
         self.counters["marked_received"] += len(pair)
         pair = pair[self._cnp_gate.pass_(pair, now_s)]
         if len(pair):
             self.counters["cnp_sent"] += len(pair)
-            self._answer(self._control(Kind.CNP, pair, np.zeros(len(pair), np.int64)))
-
-    def _control(self, kind: Kind, pairs: Ints, psn: Ints) -> Packets:
-        return Packets.of(kind, pairs, psn=psn, entropy=self._source_port[pairs])
+            self._answer(Packets.of(Kind.CNP, pair, entropy=self._source_port[pair]))
