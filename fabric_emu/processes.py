@@ -17,6 +17,9 @@ from typing import Any
 import fabric_emu
 from fabric_emu.errors import RunFailed, WaitTimeout
 
+NIC_PRIORITY, WATCH_PRIORITY = 2, 1
+"""Of real time: what plays hardware goes first, and must not wait for who looks on."""
+
 TIMEOUT_S = 30.0
 _PR_SET_PDEATHSIG = 1
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -16,6 +16,7 @@ from typing import Any, Self
 import fabric_emu
 from fabric_emu.errors import FabricError, RunFailed, WaitTimeout
 from fabric_emu.nic.worker import Plan, Report
+from fabric_emu.processes import WATCH_PRIORITY
 
 START_TIMEOUT_S = 30.0
 REPORT_TIMEOUT_S = 120.0
@@ -93,9 +94,9 @@ class Traffic:
 
     @contextlib.contextmanager
     def real_time(self) -> Iterator[None]:
-        """Run a block as the workers run, so that nothing else on the machine holds it up."""
+        """Run a block right behind the workers, so that nothing else on the machine holds it up."""
         policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(WATCH_PRIORITY))
         try:
             yield
         finally:

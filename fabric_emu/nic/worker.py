@@ -25,6 +25,7 @@ from fabric_emu.nic.order import OrderCounter, OrderPlan
 from fabric_emu.nic.ring import Received, TransmitRing
 from fabric_emu.nic.rings import ReceiveRings
 from fabric_emu.nic.schedule import Schedule
+from fabric_emu.processes import NIC_PRIORITY
 from fabric_emu.wire.decode import decode
 from fabric_emu.wire.template import FrameTemplates
 from fabric_emu.wire.udp import UdpColumns
@@ -294,7 +295,7 @@ def main(fd: int, parent: int) -> None:
                 os.sched_setaffinity(0, {plan.cpu})
             # Other processes of the machine must not hold up a NIC; the kernel keeps a share of
             # each processor for them even so.
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(NIC_PRIORITY))
             worker = plan.open(stack)
         except (FabricError, OSError) as error:
             connection.send(error)

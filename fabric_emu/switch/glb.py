@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from fabric_emu.errors import HostUnfit
 from fabric_emu.net import namespaces
+from fabric_emu.processes import NIC_PRIORITY
 from fabric_emu.switch.columns import Records, map_entries
 from fabric_emu.switch.ports import PORT_CONFIG_DTYPE, PORT_DTYPE
 from fabric_emu.switch.quality import BEST_QUALITY, port_quality
@@ -258,7 +259,7 @@ def main(fd: int, parent: int) -> None:
     plan = connection.recv()
     with contextlib.ExitStack() as stack:
         try:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(NIC_PRIORITY))
             advertiser = Advertiser(plan, stack)
         except (OSError, HostUnfit) as error:
             connection.send(error)
