@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +22,9 @@ NIC_PRIORITY, WATCH_PRIORITY = 2, 1
 """Of real time: what plays hardware goes first, and must not wait for who looks on."""
 
 TIMEOUT_S = 30.0
+STALL_S = 10.0
+"""A process that owes an answer and gets no processor time for so long is given up."""
+
 _PR_SET_PDEATHSIG = 1
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GOODBYE_S = 2.0
@@ -33,13 +37,16 @@ class Child:
         module: to run, whose ``__main__`` calls ``connect``.
         plan: what it is told first; pickled.
         fds: file descriptors that it inherits, under their numbers.
+        name: what errors call it, before its process number.
 
     Attributes:
         pid: of the process.
         connection: to it.
     """
 
-    def __init__(self, module: str, plan: object, fds: Sequence[int] = ()) -> None:
+    def __init__(
+        self, module: str, plan: object, fds: Sequence[int] = (), name: str = "process"
+    ) -> None:
         ours, theirs = socket.socketpair()
         root = str(Path(fabric_emu.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -54,7 +61,7 @@ class Child:
             )
         self.pid = self._process.pid
         self.connection = Connection(ours.detach())
-        self._what = module.rpartition(".")[2]
+        self.name = f"{name} {self.pid}"
         self.tell(plan)
 
     def tell(self, message: object) -> None:
@@ -62,25 +69,38 @@ class Child:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 
-    def hear(self, awaited: str) -> Any:
+    def hear(self, awaited: str, timeout_s: float = TIMEOUT_S) -> Any:
         """Return its next message.
 
         Raises:
             RunFailed: it died.
-            WaitTimeout: it says nothing.
+            WaitTimeout: it says nothing, or gets no processor time.
         """
-        if not self.connection.poll(TIMEOUT_S):
-            raise WaitTimeout(f"waited {TIMEOUT_S:g} s for {awaited}")
+        self._await(awaited, timeout_s)
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
-            how = self._process.wait(_GOODBYE_S)
-            raise RunFailed(
-                f"process {self.pid} ({self._what}) died with status {how} while awaiting {awaited}"
-            ) from None
+            status = self._process.wait(_GOODBYE_S)
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise RunFailed(f"{self.name} died ({how}) while awaiting {awaited}") from None
+
+    def _await(self, awaited: str, timeout_s: float) -> None:
+        begun = moved = time.monotonic()
+        spent = _processor_ticks(self.pid)
+        while not self.connection.poll(min(timeout_s, STALL_S / 4)):
+            now = time.monotonic()
+            if now - begun >= timeout_s:
+                raise WaitTimeout(f"waited {timeout_s:g} s for {awaited}")
+            if (ticks := _processor_ticks(self.pid)) != spent:
+                spent, moved = ticks, now
+            elif now - moved >= STALL_S:
+                raise WaitTimeout(
+                    f"{self.name} is stopped or starved: it got no processor time for "
+                    f"{STALL_S:g} s while awaiting {awaited}"
+                )
 
     def close(self) -> None:
-        """Let it end, which closing the connection asks for, or end it."""
+        """Let it end, which closing the connection asks for, or kill it."""
         self.connection.close()
         try:
             self._process.wait(_GOODBYE_S)
@@ -100,3 +120,15 @@ def connect(death_signal: signal.Signals = signal.SIGKILL) -> Connection:
     if os.getppid() != parent:
         raise SystemExit(0)
     return Connection(fd)
+
+
+def _processor_ticks(pid: int) -> int:
+    """Return the processor time of a process in clock ticks; 0 when it has gone.
+
+    Source: proc_pid_stat(5), utime and stime.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(fields[11]) + int(fields[12])

@@ -7,10 +7,8 @@ it inherits, and told when to start and stop. All hosts of a worker are served b
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
-import signal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -34,7 +32,6 @@ LAG_BIN_S = 1e-4
 LEAST_REST_S = 1e-4
 _LAG_BINS = 20_000
 _LOOP_BINS = 2_000
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -282,12 +279,8 @@ def _inside(port: Port) -> Iterator[None]:
         os.close(fd)
 
 
-def main(fd: int, parent: int) -> None:
-    """Serve one plan over the inherited socket, and end when the parent does."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
-    connection = Connection(fd)
+def main(connection: Connection) -> None:
+    """Serve one plan, told over the connection to the parent."""
     plan = connection.recv()
     with contextlib.ExitStack() as stack:
         try:

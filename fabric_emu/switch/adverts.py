@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 
-import fabric_emu
-from fabric_emu.errors import RunFailed, WaitTimeout
+from fabric_emu.errors import RunFailed
 from fabric_emu.model.queueing import CONTROL_DSCP
 from fabric_emu.model.topology import Link, Node, Role, Topology, mac_address
+from fabric_emu.processes import Child
 from fabric_emu.switch.glb import ADVERT_PORT, AdvertPlan, AdvertReport, Sender
 from fabric_emu.switch.policies import SwitchPlan, advertisers, next_hop_ports
 from fabric_emu.switch.ports import PortTable
 
-_TIMEOUT_S = 30.0
 _ONE_HOP = 1
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def advert_plan(plan: SwitchPlan, table: PortTable, namespace: Callable[[str], str]) -> AdvertPlan:
@@ -111,31 +103,14 @@ class AdvertSender:
     """
 
     def __init__(self, plan: AdvertPlan, started: Callable[[int], None]) -> None:
-        ours, theirs = socket.socketpair()
-        root = str(Path(fabric_emu.__file__).parent.parent)
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "fabric_emu.switch.glb",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                ],
-                pass_fds=[theirs.fileno(), *plan.map_fds],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the parent, which then ends this
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-                | dict.fromkeys(_ONE_THREAD, "1"),
-            )
+        self._process = Child(
+            "fabric_emu.switch.glb", plan, plan.map_fds, "the sender of adverts, process"
+        )
         self.pid = self._process.pid
-        self._connection = Connection(ours.detach())
         self._report: AdvertReport | None = None
         try:
             started(self.pid)
-            self._tell(plan)
-            self._receive("the sender of adverts to get ready")
+            self._hear("the sender of adverts to get ready")
         except BaseException:
             self.close()
             raise
@@ -147,35 +122,18 @@ class AdvertSender:
             RunFailed: the process died.
         """
         if self._report is None:
-            self._tell("stop")
-            report = self._receive("the report of the sender of adverts")
+            self._process.tell("stop")
+            report = self._hear("the report of the sender of adverts")
             assert isinstance(report, AdvertReport)
             self._report = report
         return self._report
 
     def close(self) -> None:
         """End the process."""
-        self._connection.close()
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        self._process.close()
 
-    def _tell(self, message: object) -> None:
-        """Send a message; one that is gone hears nothing, which awaiting its answer finds out."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send(message)
-
-    def _receive(self, what: str) -> object:
-        if not self._connection.poll(_TIMEOUT_S):
-            raise WaitTimeout(f"waited {_TIMEOUT_S:g} s for {what}")
-        try:
-            answer: object = self._connection.recv()
-        except (EOFError, ConnectionResetError):
-            status = self._process.wait(5)
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            raise RunFailed(
-                f"the sender of adverts, process {self.pid}, died ({how}) while awaiting {what}"
-            ) from None
+    def _hear(self, awaited: str) -> object:
+        answer = self._process.hear(awaited)
         if isinstance(answer, Exception):
             raise RunFailed(f"the sender of adverts failed: {answer}")
         return answer

@@ -12,15 +12,12 @@ same time; a switch still knows of the others only what their adverts told it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import gc
 import mmap
 import os
-import signal
 import socket
 import struct
-import sys
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -30,7 +27,7 @@ import numpy.typing as npt
 
 from fabric_emu.errors import HostUnfit
 from fabric_emu.net import namespaces
-from fabric_emu.processes import NIC_PRIORITY
+from fabric_emu.processes import NIC_PRIORITY, connect
 from fabric_emu.switch.columns import Records, map_entries
 from fabric_emu.switch.ports import PORT_CONFIG_DTYPE, PORT_DTYPE
 from fabric_emu.switch.quality import BEST_QUALITY, port_quality
@@ -250,12 +247,8 @@ class Advertiser:
             due += (passed + 1) * interval_s
 
 
-def main(fd: int, parent: int) -> None:
-    """Serve one plan over the inherited socket, and end when the parent does."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
-    connection = Connection(fd)
+def main(connection: Connection) -> None:
+    """Serve one plan, told over the connection to the parent."""
     plan = connection.recv()
     with contextlib.ExitStack() as stack:
         try:
@@ -277,4 +270,4 @@ if __name__ == "__main__":
     from fabric_emu.switch.glb import main as serve_plan
 
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):  # parent has gone
-        serve_plan(int(sys.argv[1]), int(sys.argv[2]))
+        serve_plan(connect())

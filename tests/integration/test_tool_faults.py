@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from fabric_emu import experiment
+from fabric_emu import experiment, processes
 from fabric_emu.cli import main
 from fabric_emu.errors import FabricError, HostUnfit, RunFailed, WaitTimeout
 from fabric_emu.model.load import parse_scenario
 from fabric_emu.model.scenario import Scenario
 from fabric_emu.net import links, namespaces
 from fabric_emu.net.fabric import Fabric
-from fabric_emu.nic import traffic
 from fabric_emu.nic.traffic import Traffic
 from fabric_emu.results.run import RunResult
 
@@ -88,14 +87,14 @@ def test_the_sender_of_adverts_is_killed(fabric: list[Fabric]) -> None:
         os.kill(adverts.pid, signal.SIGKILL)
 
     scenario = parse_scenario(TEXT.replace("ecmp", "glb"), "small.yaml")
-    with pytest.raises(RunFailed, match=r"sender of adverts, process \d+, died \(signal 9\)"):
+    with pytest.raises(RunFailed, match=r"sender of adverts, process \d+ died \(signal 9\)"):
         run_with(scenario, "send", kill)
 
 
 def test_a_worker_is_stopped_for_good(
     scenario: Scenario, fabric: list[Fabric], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "STALL_S", 0.5)
+    monkeypatch.setattr(processes, "STALL_S", 0.5)
     with pytest.raises(WaitTimeout, match=r"worker \d+ is stopped or starved"):
         run_with(scenario, "drain", lambda: os.kill(worker(fabric), signal.SIGSTOP))
 
