@@ -182,3 +182,16 @@ def test_impossible_removals_are_refused():
     for members, removed in ((1, 0), (5, 5), (5, -1)):
         with pytest.raises(ValueError, match="expected"):
             hash_threshold_disruption(members, removed)
+
+
+def test_steps_of_the_slowest_flow_of_a_hashed_permutation():
+    # 4 leaves of 4 hosts, host i to host i + 4: each leaf hashes 4 flows on 4 uplinks, and each
+    # spine's link to the next leaf carries just the flows of one uplink. The slowest flow takes
+    # as many times the ideal as there are flows on the fullest of all uplinks.
+    most = max_load_cdf(4, 4) ** 4
+    law = np.diff(most)  # of a maximum of 1, 2, 3, 4
+    # Of 4^4 = 256 ways to hash 4 flows: 24 with all apart, 204 with 2 at most, 252 with 3.
+    assert law == pytest.approx(
+        np.diff(np.array([0, 24, 204, 252, 256]) ** 4) / 256.0**4, rel=1e-12
+    )
+    assert np.round(law, 2).tolist() == [0.0, 0.40, 0.54, 0.06]
