@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.flow_table import FlowTable
-from fabric_emu.model.scheme import Nic
-from fabric_emu.model.workload import Flow
+
+if TYPE_CHECKING:
+    from fabric_emu.model.scheme import Nic
+    from fabric_emu.model.workload import Flow
 
 QPN_BASE = 0x100
 """Number of a run's first queue pair at its destination; the low ones are reserved."""
