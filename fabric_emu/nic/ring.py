@@ -26,7 +26,9 @@ _TPACKET_V2 = 1
 _ETH_P_ALL = 3
 
 USER, SEND_REQUEST, AVAILABLE = 1, 1, 0
-_LENGTH_OFFSET, _MAC_OFFSET, _SECONDS_OFFSET = 4, 12, 16
+LENGTH_OFFSET, MAC_OFFSET, SECONDS_OFFSET = 4, 12, 16
+"""In a slot's header, which begins with the status. Nanoseconds follow the seconds."""
+
 _SEND_DATA = 32
 """Where what is sent begins in its slot: the header, aligned, without its link address."""
 
@@ -40,6 +42,8 @@ Source: net/packet/af_packet.c, tpacket_snd; include/uapi/linux/virtio_net.h.
 
 FRAME_OFFSET = _SEND_DATA + VNET_HEADER
 """Where a frame that is sent begins in its slot."""
+
+LINEAR_OFFSET = _SEND_DATA + _VNET_LINEAR_OFFSET
 
 _SO_SNDBUFFORCE, _SO_ATTACH_BPF = 32, 50
 _KERNEL_OVERHEAD, _SEND_BUFFER_MOST = 1024, (1 << 30) - 1
@@ -75,26 +79,25 @@ def status_of(slots: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 def length_of(slots: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return (...) the length of each slot's frame."""
-    length: NDArray[np.uint32] = slots[..., _LENGTH_OFFSET : _LENGTH_OFFSET + 4].view(np.uint32)
+    length: NDArray[np.uint32] = slots[..., LENGTH_OFFSET : LENGTH_OFFSET + 4].view(np.uint32)
     return length[..., 0]
 
 
 def linear_of(slots: NDArray[np.uint8]) -> NDArray[np.uint16]:
     """Return (...) how much of each frame to be sent is to be linear."""
-    at = _SEND_DATA + _VNET_LINEAR_OFFSET
-    linear: NDArray[np.uint16] = slots[..., at : at + 2].view(np.uint16)[..., 0]
-    return linear
+    linear: NDArray[np.uint16] = slots[..., LINEAR_OFFSET : LINEAR_OFFSET + 2].view(np.uint16)
+    return linear[..., 0]
 
 
 def time_of(slots: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return (..., 2) seconds and nanoseconds of each received frame."""
-    time: NDArray[np.uint32] = slots[..., _SECONDS_OFFSET : _SECONDS_OFFSET + 8].view(np.uint32)
+    time: NDArray[np.uint32] = slots[..., SECONDS_OFFSET : SECONDS_OFFSET + 8].view(np.uint32)
     return time
 
 
 def mac_of(slot: NDArray[np.uint8]) -> int:
     """Return where a received frame begins in its slot."""
-    return int(slot[_MAC_OFFSET : _MAC_OFFSET + 2].view(np.uint16)[0])
+    return int(slot[MAC_OFFSET : MAC_OFFSET + 2].view(np.uint16)[0])
 
 
 def _block_geometry(slot_bytes: int, slots: int) -> tuple[int, int, int, int]:

@@ -1,23 +1,27 @@
-"""The rings of all NICs of a worker as one array: a few numpy calls serve them together.
-
-What one call costs on a few frames is many times what a frame more costs, and a worker goes round
-its NICs hundreds of times a second.
-"""
+"""The rings of all NICs of a worker as one array: one compiled loop serves them together."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, cast
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bytes, ByteTable, Ints, IntTable, compiled
 from fabric_emu.nic.ring import (
     AVAILABLE,
     FRAME_OFFSET,
     HEADER_BYTES,
+    LENGTH_OFFSET,
     LINEAR_MOST,
+    LINEAR_OFFSET,
+    MAC_OFFSET,
     RECEIVE_SLOT,
+    SECONDS_OFFSET,
     SEND_REQUEST,
     USER,
     VNET_HEADER,
@@ -25,17 +29,36 @@ from fabric_emu.nic.ring import (
     Received,
     ReceiveRing,
     TransmitRing,
-    length_of,
-    linear_of,
-    mac_of,
-    status_of,
-    time_of,
 )
 
-Ints = NDArray[np.int64]
+# (rings, slots, bytes of a slot), and the same memory as native halves and words.
+Slots = Annotated[NDArray[np.uint8], 3]
+Halves = Annotated[NDArray[np.uint16], 3]
+Words = Annotated[NDArray[np.uint32], 3]
+Lengths = NDArray[np.uint32]
 
-_FOUR = np.arange(4)
-_LOOK = 16
+_STATUS, _LENGTH = 0, LENGTH_OFFSET // 4
+_SECONDS, _NANOSECONDS = SECONDS_OFFSET // 4, SECONDS_OFFSET // 4 + 1
+_MAC, _LINEAR = MAC_OFFSET // 2, LINEAR_OFFSET // 2
+_SECOND_NS = 1_000_000_000
+_TAIL = 4
+
+
+def _barrier(typing_context: Any) -> Any:
+    """Keep what comes before in memory before what comes after, for compiler and processor.
+
+    The kernel reads and writes the slots too: whose a slot is must be known before its bytes are
+    read, and its bytes be there before it is given away.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("acq_rel")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+_fence = cast(Callable[[], None], intrinsic(_barrier))
 
 
 def _array(space: AddressSpace, slots: int, slot_bytes: int) -> NDArray[np.uint8]:
@@ -71,31 +94,18 @@ class TransmitRings:
             stack.callback(ring.close)
             self._rings.append(ring)
         self.slots = self._rings[0].slots
-        self._frame_bytes, self._header_bytes = frame_bytes, header_bytes
-        self._payload = np.frombuffer(payload, np.uint8)
-        whole = _array(space, self.slots, self._rings[0].slot_bytes)
-        self._status, self._length = status_of(whole), length_of(whole)
-        self._linear = linear_of(whole)
-        self._frames = whole[..., FRAME_OFFSET : FRAME_OFFSET + frame_bytes]
-        self._headers = self._frames[..., :header_bytes]
-        self._icrc = self._frames[..., frame_bytes - 4 :]
-        # Where a short frame's ICRC has spoilt the payload of its slot; 0 for nowhere.
-        self._stray = np.zeros(whole.shape[:2], np.int64)
-        self._strays = False
+        self._frame_bytes = frame_bytes
+        self._payload = np.frombuffer(payload, np.uint8).copy()
+        self._bytes = _array(space, self.slots, self._rings[0].slot_bytes)
+        self._halves, self._words = self._bytes.view(np.uint16), self._bytes.view(np.uint32)
+        # Where in its frame a short one's ICRC has spoilt the payload of its slot; 0 for nowhere.
+        self._stray = np.zeros(self._bytes.shape[:2], np.int64)
         self._head = np.zeros(len(places), np.int64)
         self._tail = np.zeros(len(places), np.int64)  # both count on and on
 
     def queued(self) -> Ints:
         """Return (rings,) how many frames the kernel has not let go yet."""
-        waiting = self._head - self._tail
-        most = int(waiting.max())
-        if most:
-            place = np.arange(most)
-            slot = (self._tail[:, None] + place) % self.slots
-            kept = self._status[np.arange(len(slot))[:, None], slot] != AVAILABLE
-            kept |= place >= waiting[:, None]
-            self._tail += np.where(kept.any(axis=1), kept.argmax(axis=1), most)
-        return self._head - self._tail
+        return _queued(self._words, self._head, self._tail)
 
     def put(
         self,
@@ -112,43 +122,21 @@ class TransmitRings:
             lengths: (n,) bytes of each frame, ICRC included.
             tails: (n, 4) uint8, the ICRC.
         """
-        edges = np.searchsorted(ring, np.arange(len(self._rings) + 1))
-        place = np.arange(len(ring)) - edges[ring]
-        slot = (self._head[ring] + place) % self.slots
-        at = ring, slot
-        if self._strays:
-            self._mend(ring, slot)
-        self._headers[at] = headers
-        self._length[at] = lengths + VNET_HEADER
-        self._linear[at] = lengths if self._frame_bytes <= LINEAR_MOST else self._header_bytes
-        full = lengths == self._frame_bytes
-        if full.all():
-            self._icrc[at] = tails
-        else:
-            end = lengths - 4
-            self._frames[ring[:, None], slot[:, None], end[:, None] + _FOUR] = tails
-            stray = (lengths > self._header_bytes) & ~full
-            if stray.any():
-                # Within the payload: what is before and behind it is written anew each time.
-                last = self._frame_bytes - 8
-                spoilt = np.clip(end[stray], self._header_bytes, last)
-                self._stray[ring[stray], slot[stray]] = spoilt
-                self._strays = True
-        self._status[at] = SEND_REQUEST
-        count = np.diff(edges)
-        self._head += count
-        for busy in count.nonzero()[0].tolist():
-            self._rings[busy].kick()
-
-    def _mend(self, ring: Ints, slot: Ints) -> None:
-        """Put payload back where short frames have left their ICRC."""
-        spoilt = self._stray[ring, slot].nonzero()[0]
-        if not len(spoilt):
-            return
-        ring, slot = ring[spoilt], slot[spoilt]
-        at = self._stray[ring, slot][:, None] + _FOUR
-        self._frames[ring[:, None], slot[:, None], at] = self._payload[at - self._header_bytes]
-        self._stray[ring, slot] = 0
+        busy = _put(
+            self._bytes,
+            self._halves,
+            self._words,
+            self._head,
+            self._stray,
+            self._payload,
+            ring,
+            headers,
+            lengths,
+            tails,
+            self._frame_bytes,
+        )
+        for each in busy.tolist():
+            self._rings[each].kick()
 
     def pending(self) -> int:
         """Return how many frames the kernel has not freed yet, in all."""
@@ -181,43 +169,114 @@ class ReceiveRings:
             stack.callback(ring.close)
             self._rings.append(ring)
         # A worker of hosts that only send listens nowhere.
-        self._count = self._rings[0].slots if self._rings else slots
-        self._slots = _array(space, self._count, RECEIVE_SLOT)
-        self._status, self._lengths = status_of(self._slots), length_of(self._slots)
-        self._time = time_of(self._slots)
+        count = self._rings[0].slots if self._rings else slots
+        self._bytes = _array(space, count, RECEIVE_SLOT)
+        self._halves, self._words = self._bytes.view(np.uint16), self._bytes.view(np.uint32)
         self._head = np.zeros(len(places), np.int64)
-        self._mac = 0
 
     def take(self) -> tuple[Ints, Received] | None:
         """Return what has arrived since the last call, and (n,) at which ring; None for nothing.
 
         Ring after ring; of each ring in order of arrival.
         """
-        look, every = _LOOK, np.arange(len(self._head))[:, None]
-        while True:
-            place = np.arange(look)
-            slot = (self._head[:, None] + place) % self._count
-            empty = self._status[every, slot] & USER == 0
-            count = np.where(empty.any(axis=1), empty.argmax(axis=1), look)
-            if look >= self._count or not (count == look).any():
-                break
-            look = min(4 * look, self._count)
-        ring, place = (place < count[:, None]).nonzero()
-        if not len(ring):
-            return None
-        at = ring, slot[ring, place]
-        # The kernel places frames at the same offset in every slot.
-        mac = self._mac = self._mac or mac_of(self._slots[ring[0], at[1][0]])
-        clock = self._time[at].astype(np.int64)
-        received = Received(
-            self._slots[..., mac : mac + HEADER_BYTES][at],
-            self._lengths[at],
-            clock[:, 0] * 1_000_000_000 + clock[:, 1],
+        ring, headers, lengths, arrival_ns = _take(
+            self._bytes, self._halves, self._words, self._head
         )
-        self._status[at] = AVAILABLE
-        self._head += count
-        return ring, received
+        return (ring, Received(headers, lengths, arrival_ns)) if len(ring) else None
 
     def dropped(self) -> int:
         """Return frames lost because a ring was full, since the last call."""
         return sum(ring.dropped() for ring in self._rings)
+
+
+@compiled
+def _queued(words: Words, head: Ints, tail: Ints) -> Ints:
+    """Move the tails on past what the kernel has let go; return how many frames are left."""
+    rings, slots, _ = words.shape
+    queued = np.empty(rings, np.int64)
+    for ring in range(rings):
+        while tail[ring] < head[ring] and words[ring, tail[ring] % slots, _STATUS] == AVAILABLE:
+            tail[ring] += 1
+        queued[ring] = head[ring] - tail[ring]
+    return queued
+
+
+@compiled
+def _put(
+    slots: Slots,
+    halves: Halves,
+    words: Words,
+    head: Ints,
+    stray: IntTable,
+    payload: Bytes,
+    ring: Ints,
+    headers: ByteTable,
+    lengths: Ints,
+    tails: ByteTable,
+    frame_bytes: int,
+) -> Ints:
+    """Write frames into slots; return the rings that got any."""
+    header_bytes = headers.shape[1]
+    last = frame_bytes - _TAIL
+    busy = np.empty(len(ring), np.int64)
+    rings = 0
+    for i in range(len(ring)):
+        at, length = ring[i], lengths[i]
+        slot, end = head[at] % words.shape[1], length - _TAIL
+        frame = slots[at, slot, FRAME_OFFSET:]
+        if stray[at, slot]:
+            for byte in range(
+                max(stray[at, slot], header_bytes), min(stray[at, slot] + _TAIL, last)
+            ):
+                frame[byte] = payload[byte - header_bytes]
+        # The headers and the end of a full frame are written anew each time, the payload is not.
+        stray[at, slot] = end if header_bytes < length < frame_bytes else 0
+        for byte in range(header_bytes):
+            frame[byte] = headers[i, byte]
+        for byte in range(_TAIL):
+            frame[end + byte] = tails[i, byte]
+        words[at, slot, _LENGTH] = length + VNET_HEADER
+        halves[at, slot, _LINEAR] = length if frame_bytes <= LINEAR_MOST else header_bytes
+        _fence()
+        words[at, slot, _STATUS] = SEND_REQUEST
+        head[at] += 1
+        if not rings or busy[rings - 1] != at:
+            busy[rings] = at
+            rings += 1
+    return busy[:rings]
+
+
+@compiled
+def _take(
+    slots: Slots, halves: Halves, words: Words, head: Ints
+) -> tuple[Ints, NDArray[np.uint8], Lengths, Ints]:
+    """Return the ring of each frame that has arrived, its headers, length and time."""
+    rings, count, _ = words.shape
+    arrived = np.zeros(rings, np.int64)
+    for ring in range(rings):
+        while arrived[ring] < count:
+            if not words[ring, (head[ring] + arrived[ring]) % count, _STATUS] & USER:
+                break
+            arrived[ring] += 1
+    _fence()
+    n = arrived.sum()
+    at = np.empty(n, np.int64)
+    headers = np.empty((n, HEADER_BYTES), np.uint8)
+    lengths = np.empty(n, np.uint32)
+    arrival_ns = np.empty(n, np.int64)
+    row = 0
+    for ring in range(rings):
+        for _ in range(arrived[ring]):
+            slot = head[ring] % count
+            start = halves[ring, slot, _MAC]
+            for byte in range(HEADER_BYTES):
+                headers[row, byte] = slots[ring, slot, start + byte]
+            at[row] = ring
+            lengths[row] = words[ring, slot, _LENGTH]
+            seconds = np.int64(words[ring, slot, _SECONDS])
+            arrival_ns[row] = seconds * _SECOND_NS + words[ring, slot, _NANOSECONDS]
+            _fence()
+            words[ring, slot, _STATUS] = AVAILABLE
+            head[ring] += 1
+            row += 1
+    return at, headers, lengths, arrival_ns
