@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import compiled
 from fabric_emu.nic.transport.packets import Packets
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.wire.rocev2 import Envelope
@@ -15,6 +16,7 @@ from fabric_emu.wire.udp import UdpColumns
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+Lengths = NDArray[np.uint32]
 
 TAIL = 4
 """Bytes at the end of every frame that are written anew: RoCEv2's ICRC."""
@@ -129,13 +131,13 @@ class FrameFormat(Protocol):
         """Return the frames of packets, in their order."""
 
     def received(
-        self, headers: Bytes, lengths: NDArray[np.integer], trimmed_dscp: int, last_hop_dscp: int
+        self, headers: Bytes, lengths: Lengths, trimmed_dscp: int, last_hop_dscp: int
     ) -> Packets:
         """Return the packets of received frames; frames of no queue pair of the run are left out.
 
         Args:
             headers: (n, at least 98) uint8, from the Ethernet header on.
-            lengths: (n,) bytes of each frame.
+            lengths: (n,) uint32 bytes of each frame.
             trimmed_dscp, last_hop_dscp: what switches set on frames they trim.
         """
 
@@ -164,15 +166,11 @@ class Places:
         return part, flat - start, (flat == start) + last * self.LAST
 
 
-_LOW_BITS = np.array([(1 << bits) - 1 for bits in range(65)], np.uint64)
-
-
-def existing(bitmap: NDArray[np.uint64], packets: Ints) -> NDArray[np.uint64]:
-    """Clear the bits of bitmaps that speak of packets after the last one.
+@compiled
+def existing(packets: int) -> int:
+    """Return a bitmap's bits, the lowest first, that speak of packets there are.
 
     Args:
-        bitmap: (n,), the lowest bit first.
-        packets: (n,) how many packets there are from the first bit's on.
+        packets: how many there are from the first bit's on.
     """
-    # np.clip costs three times as much on small arrays.
-    return bitmap & _LOW_BITS[np.minimum(np.maximum(packets, 0), 64)]
+    return (1 << packets) - 1 if packets < 64 else -1

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scapy.packet import Packet
 
 from fabric_emu.model.queue_pair import QPN_BASE, plane_of
-from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Places
+from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Lengths, Places
 from fabric_emu.nic.roce_reader import MRC_DATA, RC_DATA, RoceReader
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
@@ -266,11 +266,7 @@ class RoceFrames:
         return decode(headers, lengths)
 
     def received(
-        self, headers: Bytes, lengths: NDArray[np.integer], trimmed_dscp: int, last_hop_dscp: int
+        self, headers: Bytes, lengths: Lengths, trimmed_dscp: int, last_hop_dscp: int
     ) -> Packets:
         """Return the packets of received frames, without those of no queue pair of the run."""
-        return self.decode(decode(headers, lengths), trimmed_dscp, last_hop_dscp)
-
-    def decode(self, columns: HeaderColumns, trimmed_dscp: int, last_hop_dscp: int) -> Packets:
-        """Return the packets of decoded headers, as ``received`` does."""
-        return self._reader.read(columns, trimmed_dscp, last_hop_dscp)
+        return self._reader.read(headers, lengths, trimmed_dscp, last_hop_dscp)

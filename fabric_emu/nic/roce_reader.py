@@ -7,13 +7,25 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bytes, ByteTable, Ints, compiled
 from fabric_emu.model.queue_pair import QPN_BASE
-from fabric_emu.nic.formats import Ints, existing
-from fabric_emu.nic.transport.packets import Kind, Packets
+from fabric_emu.nic.formats import Lengths, existing
+from fabric_emu.nic.transport.packets import DTYPE, Kind, Packets, Rows
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.wire.decode import HeaderColumns
-from fabric_emu.wire.layout import EXTENSION, Opcode, Syndrome
+from fabric_emu.wire.datagram import number, traffic_class, udp_of
+from fabric_emu.wire.layout import (
+    DESTINATION_QP,
+    EXTENSION,
+    OPCODE,
+    PSN,
+    ROCEV2_PORT,
+    SOURCE_PORT,
+    UDP_LENGTH,
+    Opcode,
+    Syndrome,
+)
 from fabric_emu.wire.mrc import MrcOpcode, NackCode
+from fabric_emu.wire.udp import MINIMUM_WIDTH
 
 # In the order of ``Places``' bits.
 RC_DATA = (
@@ -29,15 +41,8 @@ MRC_DATA = (
     MrcOpcode.WRITE_ONLY,
 )
 
-# Small arrays compare several times faster with these than with enumeration members.
-_DATA, _ACK, _NAK, _SACK, _TRIM_NACK = (
-    np.uint8(kind) for kind in (Kind.DATA, Kind.ACK, Kind.NAK, Kind.SACK, Kind.TRIM_NACK)
-)
 _NO_KIND = len(Kind)
-_SYNDROME_NAK = np.uint8(Syndrome.NAK_PSN_SEQUENCE_ERROR >> 5)
-_LAST_HOP = int(NackCode.TRIMMED_LAST_HOP)
-_FIRST_WORD = EXTENSION // 4
-_ANSWER = _FIRST_WORD + 6
+_NAK_TYPE = Syndrome.NAK_PSN_SEQUENCE_ERROR >> 5
 
 
 class RoceReader:
@@ -49,72 +54,94 @@ class RoceReader:
     """
 
     def __init__(self, space: PacketSpace, mrc: bool) -> None:
-        self._space = space
-        self._total = space.queue_pairs
-        self._mrc = mrc
+        self._first = space.first
         self._kinds = _KINDS_OF_MRC if mrc else _KINDS_OF_RC
 
-    def read(self, columns: HeaderColumns, trimmed_dscp: int, last_hop_dscp: int) -> Packets:
-        """Return the packets, without those of no queue pair or packet of the run."""
-        number = columns.qpn.astype(np.int64) - QPN_BASE
-        known = columns.found & (number >= 0) & (number < 2 * self._total)
-        if not known.all():
-            columns, number = columns.take(known), number[known]
-        answer = number >= self._total
-        pair = np.where(answer, number - self._total, number)
-        psn = columns.psn.astype(np.int64)
-        kind = self._kinds[columns.opcode]
-        dscp = columns.dscp
-        last_hop = dscp == last_hop_dscp
-        packets = Packets.of(
-            kind,
-            pair,
-            psn=psn,
-            entropy=columns.source_port,
-            marked=columns.ecn == 3,
-            trimmed=(dscp == trimmed_dscp) | last_hop,
-            last_hop=last_hop,
-        )
-        end = self._space.count(pair)
-        if not kind.any():
-            sound = psn < end
-        elif self._mrc:
-            sound = _read_mrc(packets, columns, end)
-        else:
-            kind[(kind == _ACK) & (columns.syndrome >> 5 == _SYNDROME_NAK)] = _NAK
-            packets.kind[:] = kind
-            sound = psn < end
-        sound &= np.minimum(columns.held, columns.udp_length) >= _NEEDED[kind]
-        sound &= answer == _IS_ANSWER[kind]
-        return packets if sound.all() else packets.take(sound)
+    def read(
+        self, headers: Bytes, lengths: Lengths, trimmed_dscp: int, last_hop_dscp: int
+    ) -> Packets:
+        """Return the packets of frames, without those of no queue pair or packet of the run.
+
+        Args: see ``FrameFormat.received``.
+        """
+        rows = np.zeros(len(headers), DTYPE)
+        n = _read(headers, lengths, self._first, self._kinds, trimmed_dscp, last_hop_dscp, rows)
+        return Packets(rows[:n])
 
 
-def _read_mrc(packets: Packets, columns: HeaderColumns, end: Ints) -> NDArray[np.bool_]:
-    """Add what MRC's control packets say.
+@compiled
+def _needed(kind: int) -> int:
+    """Return the bytes from the UDP header on that a packet must have."""
+    if kind == Kind.DATA or kind == Kind.CNP:
+        return EXTENSION
+    return EXTENSION + (24 if kind == Kind.SACK else 4)
+
+
+@compiled
+def _read(
+    headers: ByteTable,
+    lengths: Lengths,
+    first: Ints,
+    kinds: Bytes,
+    trimmed_dscp: int,
+    last_hop_dscp: int,
+    rows: Rows,
+) -> int:
+    """Write rows, all zeros, of the packets that make sense; return how many.
 
     Args:
-        end: (n,) packets of each queue pair in all.
-
-    Returns:
-        (n,) whether there are packets of such numbers.
+        first: see ``PacketSpace``.
+        kinds: (256,) the kind of packet that each opcode makes.
     """
-    kind, psn = packets.kind, packets.psn
-    control, sack = kind != _DATA, kind == _SACK
-    words = columns.transport.view(">u4").T[_FIRST_WORD:_ANSWER].astype(np.int64)
-    echo_psn = np.where(sack, words[0], psn)
-    packets.echo_psn[:] = echo_psn * control
-    packets.echo[:] = np.where(sack, words[1], words[0]) * control >> 16
-    nack = (kind == _TRIM_NACK).nonzero()[0]
-    if len(nack):
-        packets.last_hop[nack] = words[0][nack] >> 8 & 0xFF == _LAST_HOP
-    if sack.any():
-        packets.echo_marked[:] = sack & (words[1] & 0x8000 != 0)
-        bitmap = columns.transport[:, EXTENSION + 8 : EXTENSION + 16].view(">u8")[:, 0]
-        packets.bitmap[:] = existing(bitmap.astype(np.uint64) * sack, end - psn)
-        packets.value[:] = (words[4] << 32 | words[5]) * sack
-    # A SACK's number, the first missing packet's, may be the one behind the last.
-    sound: NDArray[np.bool_] = (psn < end + sack) & (echo_psn < end)
-    return sound
+    if headers.shape[1] < MINIMUM_WIDTH:
+        raise ValueError("rows are too short")
+    total = len(first) - 1
+    n = 0
+    for i in range(len(headers)):
+        frame = headers[i]
+        udp = udp_of(frame, lengths[i], ROCEV2_PORT)
+        if not udp:
+            continue
+        kind = kinds[frame[udp + OPCODE]]
+        size = number(frame, udp + UDP_LENGTH, 2)
+        if kind == _NO_KIND or size < _needed(kind):
+            continue
+        pair = number(frame, udp + DESTINATION_QP, 3) - QPN_BASE
+        if kind != Kind.DATA and kind != Kind.PROBE:
+            pair -= total  # an answer, to the requester
+        if not 0 <= pair < total:
+            continue
+        psn, end = number(frame, udp + PSN, 3), first[pair + 1] - first[pair]
+        # A SACK's number, the first missing packet's, may be the one behind the last.
+        if psn >= end + (kind == Kind.SACK):
+            continue
+        at = udp + EXTENSION
+        answered = number(frame, at, 4) if kind == Kind.SACK else psn
+        if answered >= end:
+            continue
+
+        row = rows[n]
+        n += 1
+        dscp, ecn = traffic_class(frame) >> 2, traffic_class(frame) & 3
+        row.queue_pair, row.psn, row.kind = pair, psn, kind
+        row.entropy = number(frame, udp + SOURCE_PORT, 2)
+        row.marked = ecn == 3
+        row.last_hop = dscp == last_hop_dscp
+        row.trimmed = row.last_hop or dscp == trimmed_dscp
+        if kind == Kind.ACK and frame[at] >> 5 == _NAK_TYPE:
+            row.kind = Kind.NAK
+        elif kind == Kind.SACK:
+            row.echo_psn = answered
+            row.echo = number(frame, at + 4, 2)
+            row.echo_marked = frame[at + 6] & 0x80 != 0
+            row.bitmap = number(frame, at + 8, 8) & existing(end - psn)
+            row.value = number(frame, at + 16, 8)
+        elif kind == Kind.TRIM_NACK or kind == Kind.PROBE or kind == Kind.PROBE_ACK:
+            row.echo_psn = psn
+            row.echo = number(frame, at, 2)
+            if kind == Kind.TRIM_NACK:
+                row.last_hop = frame[at + 2] == NackCode.TRIMMED_LAST_HOP
+    return n
 
 
 def _table(data: Sequence[int], control: Mapping[int, Kind]) -> NDArray[np.uint8]:
@@ -136,12 +163,3 @@ _KINDS_OF_MRC = _table(
         MrcOpcode.PROBE_ACK: Kind.PROBE_ACK,
     },
 )
-
-# Bytes from the UDP header on that a packet of each kind must have; no frame has 255.
-_NEEDED = np.full(_NO_KIND + 1, 255)
-_NEEDED[[Kind.DATA, Kind.CNP]] = EXTENSION
-_NEEDED[[Kind.ACK, Kind.NAK, Kind.TRIM_NACK, Kind.PROBE, Kind.PROBE_ACK]] = EXTENSION + 4
-_NEEDED[Kind.SACK] = EXTENSION + 24
-
-_IS_ANSWER = np.ones(_NO_KIND + 1, bool)
-_IS_ANSWER[[Kind.DATA, Kind.PROBE]] = False

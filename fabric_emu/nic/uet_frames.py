@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scapy.packet import Packet, Raw
 
 from fabric_emu.model.queue_pair import QPN_BASE, plane_of
-from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Places
+from fabric_emu.nic.formats import TAIL, Bytes, Ends, FrameBatch, Frames, Ints, Lengths, Places
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.nic.uet_reader import UetReader
@@ -208,14 +208,10 @@ class UetFrames:
         return decode_uet(headers, lengths)
 
     def received(
-        self, headers: Bytes, lengths: NDArray[np.integer], trimmed_dscp: int, last_hop_dscp: int
+        self, headers: Bytes, lengths: Lengths, trimmed_dscp: int, last_hop_dscp: int
     ) -> Packets:
         """Return the packets of received frames, without those of no queue pair of the run."""
-        return self.decode(decode_uet(headers, lengths), trimmed_dscp, last_hop_dscp)
-
-    def decode(self, columns: UetColumns, trimmed_dscp: int, last_hop_dscp: int) -> Packets:
-        """Return the packets of decoded headers, as ``received`` does."""
-        return self._reader.read(columns, trimmed_dscp, last_hop_dscp)
+        return self._reader.read(headers, lengths, trimmed_dscp, last_hop_dscp)
 
 
 def _padded(size: Any) -> Any:

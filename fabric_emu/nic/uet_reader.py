@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bytes, ByteTable, Ints, compiled
 from fabric_emu.model.queue_pair import QPN_BASE
-from fabric_emu.nic.formats import Ints, existing
-from fabric_emu.nic.transport.packets import Kind, Packets
+from fabric_emu.nic.formats import Lengths, existing
+from fabric_emu.nic.transport.packets import DTYPE, Kind, Packets, Rows
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.wire.uet_decode import UetColumns
+from fabric_emu.wire.datagram import number, traffic_class, udp_of
+from fabric_emu.wire.layout import SOURCE_PORT, UDP_LENGTH
+from fabric_emu.wire.udp import MINIMUM_WIDTH
 from fabric_emu.wire.uet_layout import (
     ANSWER,
+    ANSWER_ENTROPY,
     ANSWER_LENGTH,
+    CREDIT_MASK,
     CREDIT_TARGET,
     DESTINATION_PDC,
     MARKED,
     PROBE_ANSWER,
+    PROLOGUE,
+    PSN,
+    PSN_OFFSET,
     RETRANSMITTED,
     RUDI_NACK,
+    SACK_BITMAP,
+    SACK_OFFSET,
     SEND_TIME,
+    SOURCE_PDC,
     SYN,
+    UET_PORT,
     ControlType,
     NackCode,
     NextHeader,
     PdsType,
+    prologue,
 )
 
-# Small arrays compare several times faster with these than with enumeration members.
-_DATA, _SACK, _TRIM_NACK = (np.uint8(kind) for kind in (Kind.DATA, Kind.SACK, Kind.TRIM_NACK))
 _NO_KIND = len(Kind)
 _CREDIT_END = CREDIT_TARGET + 4
+_SACK_ANSWER, _NACK_ANSWER, _ACK_ANSWER = ANSWER["ACK_CC"], ANSWER["NACK"], ANSWER["ACK"]
+
+# Prologues without their flags.
+_FLAGS = 0x7F
+_DATA = prologue(PdsType.RUD_CC_REQ, NextHeader.STUB_REQUEST)
+_SACK = prologue(PdsType.ACK_CC, NextHeader.STUB_RESPONSE)
+_NACK = prologue(PdsType.NACK, NextHeader.STUB_RESPONSE)
+_CREDIT = prologue(PdsType.CONTROL, ControlType.CREDIT)
+_PROBE = prologue(PdsType.CONTROL, ControlType.PROBE)
+_PROBE_ACK = prologue(PdsType.ACK, NextHeader.STUB_RESPONSE)
 
 
 class UetReader:
@@ -41,112 +61,131 @@ class UetReader:
     """
 
     def __init__(self, space: PacketSpace) -> None:
-        self._space = space
-        self._total = space.queue_pairs
+        self._first, self._size_bytes = space.first, space.size_bytes
 
-    def read(self, columns: UetColumns, trimmed_dscp: int, last_hop_dscp: int) -> Packets:
-        """Return the packets, without those of no queue pair or packet of the run."""
-        total = self._total
-        to, back = columns.destination - QPN_BASE, columns.source_pdc - QPN_BASE
-        known = (
-            columns.found
-            & (np.minimum(to, back) >= 0)
-            & (to < 2 * total)
-            & (np.abs(to - back) == total)
+    def read(
+        self, headers: Bytes, lengths: Lengths, trimmed_dscp: int, last_hop_dscp: int
+    ) -> Packets:
+        """Return the packets of frames, without those of no queue pair or packet of the run.
+
+        Args: see ``FrameFormat.received``.
+        """
+        rows = np.zeros(len(headers), DTYPE)
+        n = _read(
+            headers, lengths, self._first, self._size_bytes, trimmed_dscp, last_hop_dscp, rows
         )
-        if not known.all():
-            columns = columns.take(known)
-            to, back = to[known], back[known]
-        pair = np.minimum(to, back)
-        kind = _KINDS[columns.prologue]
-        psn, present, dscp = columns.psn, columns.present, columns.dscp
-        last_hop = dscp == last_hop_dscp
-        trimmed = (dscp == trimmed_dscp) | last_hop
-        data = kind == _DATA
-        packets = Packets.of(
-            kind,
-            pair,
-            psn=psn,
-            value=columns.credit * (_HAS_CREDIT[kind] & (present >= _CREDIT_END)),
-            entropy=columns.source_port,
-            marked=columns.ecn == 3,
-            trimmed=trimmed,
-            last_hop=last_hop,
-            retransmission=data & (columns.prologue & RETRANSMITTED != 0),
-        )
-        end = self._space.count(pair)
-        sound = _read_answers(packets, columns, end) if kind.any() else psn < end
-        sound &= (to >= total) == _IS_ANSWER[kind]
-        cut = data & trimmed
-        sound &= present >= np.where(cut, _LEAST, _NEEDED[kind])
-        # Data that lost its payload without a mark would count as arrived.
-        size = self._space.size_bytes[self._space.flat(pair, np.minimum(psn, end - 1))]
-        sound &= cut | ~data | (columns.udp_length >= SEND_TIME + size)
-        return packets if sound.all() else packets.take(sound)
+        return Packets(rows[:n])
 
 
-def _read_answers(packets: Packets, columns: UetColumns, end: Ints) -> NDArray[np.bool_]:
-    """Add what packets other than data say.
+@compiled
+def _kind(start: int) -> int:
+    """Return the kind of packet that a prologue begins."""
+    begins, flags = start & ~_FLAGS, start & _FLAGS
+    if begins == _DATA and not flags & SYN:
+        return Kind.DATA.value
+    if begins == _SACK and not flags & PROBE_ANSWER:
+        return Kind.SACK.value
+    if begins == _NACK and not flags & RUDI_NACK:
+        return Kind.TRIM_NACK.value
+    if begins == _CREDIT and not flags & SYN:
+        return Kind.CREDIT.value
+    if begins == _PROBE and not flags & SYN:
+        return Kind.PROBE.value
+    if begins == _PROBE_ACK and flags & PROBE_ANSWER:
+        return Kind.PROBE_ACK.value
+    return _NO_KIND
+
+
+@compiled
+def _needed(kind: int) -> int:
+    """Return the bytes from the UDP header on that a packet must have, unless it was trimmed."""
+    if kind == Kind.DATA:
+        return SEND_TIME
+    if kind == Kind.SACK:
+        return _SACK_ANSWER + ANSWER_LENGTH
+    if kind == Kind.TRIM_NACK:
+        return _NACK_ANSWER + ANSWER_LENGTH
+    if kind == Kind.PROBE_ACK:
+        return _ACK_ANSWER + ANSWER_LENGTH
+    return _CREDIT_END
+
+
+@compiled
+def _read(
+    headers: ByteTable,
+    lengths: Lengths,
+    first: Ints,
+    size_bytes: Ints,
+    trimmed_dscp: int,
+    last_hop_dscp: int,
+    rows: Rows,
+) -> int:
+    """Write rows, all zeros, of the packets that make sense; return how many.
 
     Args:
-        end: (n,) packets of each queue pair in all.
-
-    Returns:
-        (n,) whether there are packets of such numbers, and the codes are known.
+        first, size_bytes: see ``PacketSpace``.
     """
-    kind = packets.kind
-    control, sack, nack = kind != _DATA, kind == _SACK, kind == _TRIM_NACK
-    psn = columns.psn + sack & 0xFFFFFFFF
-    echo_psn = (columns.psn + columns.psn_offset * sack & 0xFFFFFFFF) * control
-    echo = columns.second_half * control
-    sound: NDArray[np.bool_] = (psn < end + sack) & (echo_psn < end)
-    if sack.any():
-        echo = np.where(sack, columns.answer_entropy(ANSWER["ACK_CC"]), echo)
-        packets.bitmap[:] = existing(columns.sack_bitmap * sack, end - psn)
-        sound &= ~sack | (columns.sack_offset == 1)
-    if nack.any():
-        code = columns.second_half >> 8
-        echo = np.where(nack, columns.answer_entropy(ANSWER["NACK"]), echo)
-        packets.last_hop[nack] = code[nack] == NackCode.TRIMMED_LAST_HOP
-        sound &= ~nack | (code == NackCode.TRIMMED) | (code == NackCode.TRIMMED_LAST_HOP)
-    packets.psn[:], packets.echo_psn[:], packets.echo[:] = psn, echo_psn, echo
-    packets.echo_marked[:] = (sack | nack) & (columns.prologue & MARKED != 0)
-    return sound
+    if headers.shape[1] < MINIMUM_WIDTH:
+        raise ValueError("rows are too short")
+    total = len(first) - 1
+    n = 0
+    for i in range(len(headers)):
+        frame = headers[i]
+        udp = udp_of(frame, lengths[i], UET_PORT)
+        if not udp:
+            continue
+        start = number(frame, udp + PROLOGUE, 2)
+        kind = _kind(start)
+        if kind == _NO_KIND:
+            continue
+        target = number(frame, udp + DESTINATION_PDC, 2) - QPN_BASE
+        initiator = number(frame, udp + SOURCE_PDC, 2) - QPN_BASE
+        if kind != Kind.DATA and kind != Kind.PROBE:
+            target, initiator = initiator, target
+        if not 0 <= target < total or initiator != target + total:
+            continue
+        dscp, ecn = traffic_class(frame) >> 2, traffic_class(frame) & 3
+        last_hop = dscp == last_hop_dscp
+        trimmed = last_hop or dscp == trimmed_dscp
+        size = number(frame, udp + UDP_LENGTH, 2)
+        cut = kind == Kind.DATA and trimmed
+        if not cut and size < _needed(kind):
+            continue
+        psn, end = number(frame, udp + PSN, 4), first[target + 1] - first[target]
+        half = number(frame, udp + PSN_OFFSET, 2)
+        answered = psn
+        if kind == Kind.SACK:
+            # From the last in order, which is -1 at first, to the first that is missing.
+            answered = psn + (half ^ 0x8000) - 0x8000 & 0xFFFFFFFF
+            psn = psn + 1 & 0xFFFFFFFF
+            if psn > end or answered >= end or number(frame, udp + SACK_OFFSET, 2) != 1:
+                continue
+        elif psn >= end:
+            continue
+        # Data that lost its payload without a mark would count as arrived.
+        if kind == Kind.DATA and not cut and size < SEND_TIME + size_bytes[first[target] + psn]:
+            continue
+        if kind == Kind.TRIM_NACK:
+            last_hop = half >> 8 == NackCode.TRIMMED_LAST_HOP
+            if not last_hop and half >> 8 != NackCode.TRIMMED:
+                continue
 
-
-def _kinds() -> NDArray[np.uint8]:
-    """Return (65536,) the kind of packet that each prologue begins."""
-    word = np.arange(1 << 16)
-    begins, flags = word >> 7, word & 0x7F
-    rows = (
-        (PdsType.RUD_CC_REQ, NextHeader.STUB_REQUEST, flags & SYN == 0, Kind.DATA),
-        (PdsType.ACK_CC, NextHeader.STUB_RESPONSE, flags & PROBE_ANSWER == 0, Kind.SACK),
-        (PdsType.NACK, NextHeader.STUB_RESPONSE, flags & RUDI_NACK == 0, Kind.TRIM_NACK),
-        (PdsType.CONTROL, ControlType.CREDIT, flags & SYN == 0, Kind.CREDIT),
-        (PdsType.CONTROL, ControlType.PROBE, flags & SYN == 0, Kind.PROBE),
-        (PdsType.ACK, NextHeader.STUB_RESPONSE, flags & PROBE_ANSWER != 0, Kind.PROBE_ACK),
-    )
-    kinds = np.full(len(word), _NO_KIND, np.uint8)
-    for pds_type, following, flagged, kind in rows:
-        kinds[(begins == pds_type << 4 | following) & flagged] = kind
-    return kinds
-
-
-_KINDS = _kinds()
-
-_HAS_CREDIT = np.zeros(_NO_KIND + 1, bool)
-_HAS_CREDIT[[Kind.DATA, Kind.CREDIT]] = True
-
-_IS_ANSWER = np.ones(_NO_KIND + 1, bool)
-_IS_ANSWER[[Kind.DATA, Kind.PROBE]] = False
-
-_LEAST = DESTINATION_PDC + 2
-"""Bytes from the UDP header on that a trimmed packet must have kept."""
-
-# The same for whole packets of each kind; no frame has 255.
-_NEEDED = np.full(_NO_KIND + 1, 255)
-_NEEDED[Kind.DATA] = SEND_TIME
-_NEEDED[Kind.SACK] = ANSWER["ACK_CC"] + ANSWER_LENGTH
-_NEEDED[Kind.TRIM_NACK] = ANSWER["NACK"] + ANSWER_LENGTH
-_NEEDED[[Kind.CREDIT, Kind.PROBE]] = _CREDIT_END
-_NEEDED[Kind.PROBE_ACK] = ANSWER["ACK"] + ANSWER_LENGTH
+        row = rows[n]
+        n += 1
+        row.queue_pair, row.psn, row.kind = target, psn, kind
+        row.entropy = number(frame, udp + SOURCE_PORT, 2)
+        row.marked, row.trimmed, row.last_hop = ecn == 3, trimmed, last_hop
+        if kind == Kind.DATA:
+            row.retransmission = start & RETRANSMITTED != 0
+        else:
+            row.echo_psn, row.echo = answered, half
+        if (kind == Kind.DATA or kind == Kind.CREDIT) and size >= _CREDIT_END:
+            row.value = number(frame, udp + CREDIT_TARGET, 4) & CREDIT_MASK
+        if kind == Kind.SACK:
+            row.echo = number(frame, udp + _SACK_ANSWER + ANSWER_ENTROPY, 2)
+            row.echo_marked = start & MARKED != 0
+            row.bitmap = number(frame, udp + SACK_BITMAP, 8) & existing(end - psn)
+        elif kind == Kind.TRIM_NACK:
+            row.echo = number(frame, udp + _NACK_ANSWER + ANSWER_ENTROPY, 2)
+            row.echo_marked = start & MARKED != 0
+    return n

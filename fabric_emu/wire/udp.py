@@ -25,13 +25,13 @@ from fabric_emu.wire.layout import (
 MINIMUM_WIDTH = 98
 """Bytes of a row that reach past the send time of IPv6 data, whichever the transport."""
 
-TRANSPORT_HEADER = 12
-"""Bytes of the shortest transport header: a BTH, or the plain header of Ultra Ethernet."""
+LEAST_DATAGRAM = 8 + 12
+"""Bytes of a UDP header and the shortest transport header: a BTH, or Ultra Ethernet's plain one."""
+
+UDP = 17
 
 # UDP header to the send time behind the longest common headers (RETH and ImmDt).
 _WIDTH = 48
-_UDP = 17
-_UDP_HEADER = 8
 
 Columns = TypeVar("Columns", bound="UdpColumns")
 
@@ -158,20 +158,20 @@ def udp_columns(
     # Ethertype, version, header length in one word; fragment bits, protocol in another.
     start = _word_at(rows, ETHERTYPE)
     ipv4 = start & 0xFFFFFF00 == (IPV4.ethertype << 16 | 0x4500)
-    ipv4 &= _word_at(rows, IPV4_FRAGMENT) & 0x3FFF00FF == _UDP
+    ipv4 &= _word_at(rows, IPV4_FRAGMENT) & 0x3FFF00FF == UDP
     is_ipv6 = start & 0xFFFFF000 == (IPV6.ethertype << 16 | 0x6000)
-    found = ipv4 | (is_ipv6 & (rows[:, IPV6_NEXT_HEADER] == _UDP))
+    found = ipv4 | (is_ipv6 & (rows[:, IPV6_NEXT_HEADER] == UDP))
 
     transport = _transport(rows, is_ipv6)
     halves = transport.view(">u2")
     found &= halves[:, DESTINATION_PORT // 2] == port
-    found &= halves[:, UDP_LENGTH // 2] >= _UDP_HEADER + TRANSPORT_HEADER
+    found &= halves[:, UDP_LENGTH // 2] >= LEAST_DATAGRAM
     known = width if lengths is None else lengths.astype(np.int64, copy=False)
     datagram = known - np.where(is_ipv6, IPV6.udp, IPV4.udp)
     if lengths is not None:
         found &= halves[:, UDP_LENGTH // 2] <= datagram
     held = np.minimum(datagram, transport.shape[1])
-    found &= held >= _UDP_HEADER + TRANSPORT_HEADER
+    found &= held >= LEAST_DATAGRAM
     return kind(found, is_ipv6, transport, _word_at(rows, IP).astype(np.uint32), held)
 
 

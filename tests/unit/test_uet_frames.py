@@ -232,7 +232,7 @@ def test_path_stamps_and_marks_of_the_way_change_nothing_else(
         frame[(34 if family == 4 else 54) + PATH_STAMP] |= stamp
         frame[15] |= 3 if family == 4 else 0x30
     headers = np.array([list(bytes(frame).ljust(98, b"\0")[:98]) for frame in wire], np.uint8)
-    lengths = np.array([len(frame) for frame in wire])
+    lengths = np.array([len(frame) for frame in wire], np.uint32)
     assert frames.columns(headers, lengths).path_stamp.tolist() == [stamp] * len(wire)
     after = frames.received(headers, lengths, TRIMMED, LAST_HOP)
     assert after.marked.all()
@@ -282,6 +282,9 @@ def test_what_is_not_of_the_run_is_left_out(family: int) -> None:
         changed(good, DESTINATION_PDC, QPN_BASE + 2),
         changed(good, DESTINATION_PDC - 2, QPN_BASE + 1 << 16 | QPN_BASE + total + 1, 4),
         changed(sack, DESTINATION_PDC - 2, QPN_BASE + total + 1 << 16 | QPN_BASE + 1, 4),
+        # As far apart as they should be, behind the last.
+        changed(good, DESTINATION_PDC - 2, QPN_BASE + 2 * total << 16 | QPN_BASE + total, 4),
+        changed(sack, DESTINATION_PDC - 2, QPN_BASE + total << 16 | QPN_BASE + 2 * total, 4),
         # Numbers that there are not: data's, a SACK's first missing and answered one.
         changed(good, 12, count_of(1), 4),
         changed(sack, 12, count_of(1), 4),
