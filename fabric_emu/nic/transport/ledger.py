@@ -25,7 +25,7 @@ _MESSAGE = np.dtype(
         ("padding", np.uint8, (6,)),
     ]
 )
-_Messages = Annotated[NDArray[np.void], _MESSAGE]
+Messages = Annotated[NDArray[np.void], _MESSAGE]
 
 
 class Ledger:
@@ -44,7 +44,7 @@ class Ledger:
             whole (at its destination), after the run's start; NaN before, and elsewhere.
         received: (packets,) bool, arrived at this worker's hosts.
         arrived_s: (packets,) when each was taken in there, after the run's start; NaN elsewhere.
-        duplicates: packets that arrived again.
+        arrivals: what ``arrive`` needs.
     """
 
     def __init__(self, graph: MessageGraph, space: PacketSpace, local: NDArray[np.bool_]) -> None:
@@ -60,7 +60,7 @@ class Ledger:
         self.started_s = self._messages["started_s"]
         self.finished_s = self._messages["finished_s"]
         self.started_s[:] = self.finished_s[:] = np.nan
-        self._next_release_s = float(self._messages["release_at"].min(initial=np.inf))
+        self._next_release_s = np.array([self._messages["release_at"].min(initial=np.inf)])
         offsets, dependents = graph.dependents()
         self._dependents = np.array(offsets, np.int64), np.array(dependents, np.int64)
 
@@ -80,42 +80,38 @@ class Ledger:
             next_part + parts_per_pair,
             self.limit,
         )
-        self._part_of, self._part_message = space.part_of, space.part_message
         self.received = np.zeros(space.packets, bool)
         self.arrived_s = np.full(space.packets, np.nan)
-        self.duplicates = 0
+        self._duplicates = np.zeros(1, np.int64)
+        self.arrivals = (
+            space.part_of,
+            space.part_message,
+            self.received,
+            self.arrived_s,
+            self._duplicates,
+            self._next_release_s,
+            self._messages,
+            *self._dependents,
+        )
+
+    @property
+    def duplicates(self) -> int:
+        """Packets that arrived again."""
+        return int(self._duplicates[0])
 
     def next_release_s(self) -> float:
         """Return when the next message may start; infinity when all that can have."""
-        return self._next_release_s
+        return float(self._next_release_s[0])
 
     def release(self, now_s: float) -> None:
         """Let messages start whose time has come."""
-        if now_s >= self._next_release_s:
-            self._next_release_s = _release(now_s, *self._release)
-
-    def arrive(self, flat: Ints, now_s: float) -> Bools:
-        """Note packets of this worker's hosts; return (n,) which are new."""
-        new = np.empty(len(flat), np.bool_)
-        again, next_release_s = _arrive(
-            flat,
-            now_s,
-            self._part_of,
-            self._part_message,
-            self.received,
-            self.arrived_s,
-            self._messages,
-            *self._dependents,
-            new,
-        )
-        self.duplicates += again
-        self._next_release_s = min(self._next_release_s, next_release_s)
-        return new
+        if now_s >= self._next_release_s[0]:
+            self._next_release_s[0] = _release(now_s, *self._release)
 
 
 @compiled
 def _finish(
-    message: int, at_s: float, messages: _Messages, dependent_offsets: Ints, dependents: Ints
+    message: int, at_s: float, messages: Messages, dependent_offsets: Ints, dependents: Ints
 ) -> float:
     """Note that a message has arrived; return when the first that waited for it may start."""
     messages[message].finished_s = at_s
@@ -131,38 +127,40 @@ def _finish(
 
 
 @compiled
-def _arrive(
-    flat: Ints,
+def arrive(
+    packet: int,
     now_s: float,
     part_of: NDArray[np.int32],
     part_message: Ints,
     received: Bools,
     arrived_s: Floats,
-    messages: _Messages,
+    duplicates: Ints,
+    next_release_s: Floats,
+    messages: Messages,
     dependent_offsets: Ints,
     dependents: Ints,
-    new: Bools,
-) -> tuple[int, float]:
-    again, soonest = 0, np.inf
-    for i in range(len(flat)):
-        packet = flat[i]
-        new[i] = not received[packet]
-        if not new[i]:
-            again += 1
-            continue
-        received[packet] = True
-        arrived_s[packet] = now_s
-        message = part_message[part_of[packet]]
-        messages[message].missing -= 1
-        if messages[message].missing == 0:
-            soonest = min(soonest, _finish(message, now_s, messages, dependent_offsets, dependents))
-    return again, soonest
+) -> bool:
+    """Note a packet of this worker's hosts, by its flat number; return whether it is new.
+
+    The other parameters are ``Ledger.arrivals``.
+    """
+    if received[packet]:
+        duplicates[0] += 1
+        return False
+    received[packet] = True
+    arrived_s[packet] = now_s
+    message = part_message[part_of[packet]]
+    messages[message].missing -= 1
+    if messages[message].missing == 0:
+        soonest = _finish(message, now_s, messages, dependent_offsets, dependents)
+        next_release_s[0] = min(next_release_s[0], soonest)
+    return True
 
 
 @compiled
 def _release(
     now_s: float,
-    messages: _Messages,
+    messages: Messages,
     dependent_offsets: Ints,
     dependents: Ints,
     parts_of: Ints,

@@ -179,26 +179,24 @@ class Rc(Transport):
     def _on_data(self, packets: Packets, now_s: float) -> None:
         if self._cnp_gate:
             self._notify(packets, now_s)
-        taken, answers = np.empty(len(packets), np.int64), np.zeros(len(packets), DTYPE)
-        n, answered, naks, trimmed = loops.respond(
+        answers = np.zeros(len(packets), DTYPE)
+        n, naks, dropped, trimmed = loops.respond(
             packets.rows,
+            now_s,
             self._settings.ack_every,
             self.space.first,
-            self.space.part_of,
             self.space.part_end,
+            *self.ledger.arrivals,
             self._source_port,
             self.expected,
             self._gap,
-            taken,
             answers,
         )
-        self.counters["trimmed_received"] += trimmed
         self.counters["nak_sent"] += naks
-        self.counters["out_of_order_dropped"] += len(packets) - trimmed - n
+        self.counters["out_of_order_dropped"] += dropped
+        self.counters["trimmed_received"] += trimmed
         if n:
-            self.ledger.arrive(taken[:n], now_s)
-        if answered:
-            self._answer(Packets(answers[:answered]))
+            self._answer(Packets(answers[:n]))
 
     def _notify(self, packets: Packets, now_s: float) -> None:
         assert self._cnp_gate

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fabric_emu.compiled import Bools, Floats, Ints, compiled
 from fabric_emu.nic.transport.base import share
+from fabric_emu.nic.transport.ledger import Messages, arrive
 from fabric_emu.nic.transport.packets import Kind, Rows
 
 _DATA, _ACK, _NAK = int(Kind.DATA), int(Kind.ACK), int(Kind.NAK)
@@ -146,27 +147,36 @@ def overdue(
 @compiled
 def respond(
     rows: Rows,
+    now_s: float,
     every: int,
     first: Ints,
-    part_of: NDArray[np.int32],
     part_end: Ints,
+    part_of: NDArray[np.int32],
+    part_message: Ints,
+    received: Bools,
+    arrived_s: Floats,
+    duplicates: Ints,
+    next_release_s: Floats,
+    messages: Messages,
+    dependent_offsets: Ints,
+    dependents: Ints,
     source_port: NDArray[np.uint16],
     expected: Ints,
     gap: Bools,
-    taken: Ints,
     answers: Rows,
 ) -> tuple[int, int, int, int]:
     """Take the data that is expected, ask once for what is missing, repeat ACKs of duplicates.
 
+    The parameters from ``part_of`` to ``dependents`` are ``Ledger.arrivals``.
+
     Args:
         every: packets per acknowledgement; the last of a message is always acknowledged.
-        taken: filled with the flat numbers of packets taken.
         answers: filled, at most one for each packet.
 
     Returns:
-        How many were taken; how many answers there are, and NAKs among them; trimmed packets.
+        How many answers there are, and NAKs among them; packets dropped, out of order or trimmed.
     """
-    n = answered = naks = trimmed = 0
+    n = naks = dropped = trimmed = 0
     for i in range(len(rows)):
         pair, psn = rows[i].queue_pair, rows[i].psn
         if rows[i].trimmed:
@@ -174,23 +184,36 @@ def respond(
             continue
         kind = _ACK
         if psn == expected[pair]:
-            flat = first[pair] + psn
-            taken[n] = flat
-            n += 1
+            packet = first[pair] + psn
+            arrive(
+                packet,
+                now_s,
+                part_of,
+                part_message,
+                received,
+                arrived_s,
+                duplicates,
+                next_release_s,
+                messages,
+                dependent_offsets,
+                dependents,
+            )
             expected[pair] += 1
             gap[pair] = False
-            if (psn + 1) % every and psn + 1 != part_end[part_of[flat]]:
+            if (psn + 1) % every and psn + 1 != part_end[part_of[packet]]:
                 continue
-        elif psn > expected[pair]:
-            if gap[pair]:
-                continue
-            gap[pair] = True
-            kind = _NAK
-            naks += 1
-        answer = answers[answered]
+        else:
+            dropped += 1
+            if psn > expected[pair]:
+                if gap[pair]:
+                    continue
+                gap[pair] = True
+                kind = _NAK
+                naks += 1
+        answer = answers[n]
         answer.kind = kind
         answer.queue_pair = pair
         answer.psn = expected[pair] - (kind == _ACK)
         answer.entropy = source_port[pair]
-        answered += 1
-    return n, answered, naks, trimmed
+        n += 1
+    return n, naks, dropped, trimmed

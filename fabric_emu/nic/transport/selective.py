@@ -264,25 +264,14 @@ class Selective(Transport):
 
     def _on_data(self, packets: Packets, now_s: float) -> None:
         self._note_arrivals(packets, now_s)
-        if packets.trimmed.any():
-            cut = packets.take(packets.trimmed)
-            self.counters["trimmed_received"] += len(cut)
-            self._answer(self._reply(Kind.TRIM_NACK, cut, last_hop=cut.last_hop))
-            packets = packets.take(~packets.trimmed)
-        if not len(packets):
-            return
-        space = self.space
-        pair = np.ascontiguousarray(packets.queue_pair)
-        new = self.ledger.arrive(space.flat(pair, packets.psn), now_s)
         answers = np.zeros(len(packets), DTYPE)
-        n, reach, marks = acknowledge(
+        n, reach, marks, trimmed = acknowledge(
             packets.rows,
-            new,
+            now_s,
             self._settings.ack_every,
-            space.first,
-            space.part_of,
-            space.part_end,
-            self.ledger.received,
+            self.space.first,
+            self.space.part_end,
+            *self.ledger.arrivals,
             self._first_missing,
             self._highest_seen,
             self._since_ack,
@@ -292,6 +281,10 @@ class Selective(Transport):
         self.reach_max = max(self.reach_max, reach)
         if n:
             self._answer(Packets(answers[:n]))
+        if trimmed:
+            self.counters["trimmed_received"] += trimmed
+            cut = packets.take(packets.trimmed)
+            self._answer(self._reply(Kind.TRIM_NACK, cut, last_hop=cut.last_hop))
 
     def _note_arrivals(self, packets: Packets, now_s: float) -> None:
         """Take note of data packets, trimmed ones too, before they are handled."""
