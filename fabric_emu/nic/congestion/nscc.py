@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.nic.batches import distinct
-from fabric_emu.nic.congestion.nscc_settings import NsccSettings
+from fabric_emu.compiled import Bools, Floats, Ints, compiled
+from fabric_emu.nic.congestion.nscc_settings import Constants, NsccSettings
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+_PAIR = np.dtype(
+    [
+        ("window", np.float64),
+        ("average_delay", np.float64),
+        ("unpaid", np.float64),  # increases to come, times the window
+        ("received", np.float64),  # bytes since increases were paid out
+        ("paid_at", np.float64),
+        ("decreased_at", np.float64),
+        ("fast", np.float64),  # bytes acknowledged without delay; infinite in fast increase
+        ("period_end", np.float64),  # of quick adapt
+        ("achieved", np.float64),  # bytes in the period
+        ("lost", np.float64),  # bytes since the last quick adapt
+        ("ignored", np.float64),  # bytes acknowledged or lost since then
+        ("to_ignore", np.float64),  # as many do not count when they are marked
+    ]
+)
+_Pairs = Annotated[NDArray[np.void], _PAIR]
 
-# Rows of the state.
-_WINDOW = 0
-_AVERAGE_DELAY = 1
-_UNPAID = 2  # increases to come, times the window
-_RECEIVED = 3  # bytes since increases were paid out
-_PAID_AT = 4
-_DECREASED_AT = 5
-_FAST = 6  # bytes acknowledged without delay; infinite once fast increase has begun
-_PERIOD_END = 7  # of quick adapt
-_ACHIEVED = 8  # bytes in the period
-_LOST = 9  # bytes since the last quick adapt
-_IGNORED = 10  # bytes acknowledged or lost since then
-_TO_IGNORE = 11  # as many do not count when they are marked
-_FIELDS = 12
+_UNKNOWN = np.empty(0)
 
 
 class Nscc:
@@ -39,11 +40,8 @@ class Nscc:
     Quick adapt: when a period of a round trip and a target delay ends in heavy congestion, the
     window becomes what the period delivered.
 
-    A batch is one moment. With one acknowledgement per queue pair in it this is the algorithm of
-    the specification step by step. Several of one queue pair are taken together and their order
-    does not matter: increases add up as one by one; the average delay moves to their mean;
-    quick adapt, decrease, the state of the fast increase and the paying out of increases are
-    decided once, after all of them; marks of a queue pair that ignores marks are ignored.
+    A batch is one moment; its acknowledgements are taken one after the other, each by the
+    algorithm of the specification.
 
     Source:
         Ultra Ethernet Specification 1.0, NSCC; ``updateCwndOnAck_NSCC`` in ``sim/uec.cpp`` of
@@ -66,19 +64,28 @@ class Nscc:
     def __init__(self, queue_pairs: int, settings: NsccSettings) -> None:
         self.settings = settings
         self.decreases = self.quick_adapts = self.losses = 0
-        # One array, so that a batch reads and writes the state of its queue pairs at one go.
-        self._state = np.zeros((_FIELDS, queue_pairs))
-        self.window_bytes = self._state[_WINDOW]
-        self.average_delay_s = self._state[_AVERAGE_DELAY]
+        self._constants = settings.as_array()
+        self._pairs = np.zeros(queue_pairs, _PAIR)
+        self._pairs["paid_at"] = self._pairs["decreased_at"] = -np.inf
+        self._pairs["period_end"] = np.nan
+        self.window_bytes: Floats = self._pairs["window"]
+        self.average_delay_s: Floats = self._pairs["average_delay"]
         self.window_bytes[:] = settings.max_window_bytes
-        self._state[_PAID_AT] = self._state[_DECREASED_AT] = -np.inf
-        self._state[_PERIOD_END] = np.nan
+
+    def allowance_packets(self, in_flight: Ints, packet_bytes: int) -> Ints:
+        """Return (queue pairs,) packets that fit into the windows; one when nothing is out.
+
+        Args:
+            in_flight: (queue pairs,) packets sent and not acknowledged.
+            packet_bytes: of each.
+        """
+        return _allowance(self._pairs, in_flight, packet_bytes)
 
     def on_ack(
         self,
         rows: Ints,
         now_s: float,
-        bytes_: Ints | Floats,
+        bytes_: Ints,
         delay_s: Floats,
         marked: Bools,
         in_flight_bytes: Floats | None = None,
@@ -97,82 +104,15 @@ class Nscc:
         """
         if not len(rows):
             return
-        s = self.settings
-        batch = distinct(rows, len(self.window_bytes))
-        u, at, k = batch.rows, batch.at, len(batch.rows)
-        known = ~np.isnan(delay_s)
-        delay = np.where(known, np.maximum(delay_s, 0), self.average_delay_s[rows])
-        late = delay >= s.target_delay_s
-        near = ~(marked | late)
-        none = near & (delay < s.fast_delay_s)
-        # A delay without a mark is no congestion of the fabric: it counts as a short one.
-        sample = np.where(marked | (delay <= s.target_delay_s), delay, s.base_rtt_s / 4)
-        gain = np.where(near, s.alpha * (s.target_delay_s - delay), s.fi_bytes) * bytes_
-        (
-            samples,
-            delays,
-            marks,
-            heavy,
-            shrink,
-            slow,
-            all_bytes,
-            marked_bytes,
-            none_bytes,
-            none_gain,
-            other_gain,
-        ) = _sums(
-            at,
-            k,
-            (
-                known,
-                known * sample,
-                marked,
-                delay > s.qa_threshold_s,
-                marked & late,
-                near ^ none,
-                bytes_,
-                marked * bytes_,
-                none * bytes_,
-                none * gain,
-                ~(marked | none) * gain,
-            ),
+        held = _UNKNOWN if in_flight_bytes is None else in_flight_bytes
+        adapted, decreased = _acknowledge(
+            self._pairs, self._constants, rows, now_s, bytes_, delay_s, marked, held
         )
-        m = self._state[:, u]
-        self._average(m, samples, delays)
-        m[_ACHIEVED] += all_bytes
-        m[_IGNORED] += all_bytes
-        deaf = (marks > 0) & (m[_IGNORED] < m[_TO_IGNORE])
-        cut = self._quick_adapt(m, now_s, heavy > 0, deaf, _of(u, in_flight_bytes))
-        quiet = cut | deaf
-        if np.count_nonzero(quiet):
-            # Nothing of a queue pair just cut counts, nor marked packets of one that is deaf.
-            m[_UNPAID][quiet] = m[_RECEIVED][quiet] = 0
-            all_bytes[deaf] -= marked_bytes[deaf]
-            shrink[deaf] = 0
-            slow[cut] = shrink[cut] = all_bytes[cut] = 0
-            none_bytes[cut] = none_gain[cut] = other_gain[cut] = 0
-
-        # Fast increase: all of a window acknowledged without any delay.
-        m[_FAST] += none_bytes
-        m[_FAST][slow + shrink > 0] = 0
-        fast = (m[_FAST] > m[_WINDOW]) & (none_bytes > 0)
-        if np.count_nonzero(fast):
-            m[_FAST][fast] = np.inf  # until stopped
-            m[_WINDOW][fast] += none_bytes[fast] * s.fi_scale
-            none_gain[fast] = 0
-        m[_UNPAID] += none_gain + other_gain
-        m[_RECEIVED] += all_bytes
-        self._decrease(m, now_s, shrink > 0)
-        self._clamp(m)
-        self._pay_out(m, now_s, ~quiet)
-        self._state[:, u] = m
+        self.quick_adapts += adapted
+        self.decreases += decreased
 
     def on_loss(
-        self,
-        rows: Ints,
-        now_s: float,
-        bytes_: Ints | Floats,
-        in_flight_bytes: Floats | None = None,
+        self, rows: Ints, now_s: float, bytes_: Ints, in_flight_bytes: Floats | None = None
     ) -> None:
         """Take packets trimmed or lost, as NACKs or inference tell; rows may repeat.
 
@@ -184,90 +124,137 @@ class Nscc:
         """
         if not len(rows):
             return
-        batch = distinct(rows, len(self.window_bytes))
-        u, events = batch.rows, batch.events
-        lost = np.bincount(batch.at, bytes_, len(u))
-        m = self._state[:, u]
-        # A queue that drops or trims is taken for one a base RTT long.
-        self._average(m, events, events * self.settings.base_rtt_s)
-        m[_IGNORED] += lost
-        m[_LOST] += lost
-        deaf = m[_IGNORED] < m[_TO_IGNORE]
-        heavy = np.ones(len(u), bool)
-        cut = self._quick_adapt(m, now_s, heavy, deaf, _of(u, in_flight_bytes))
-        quiet = cut | deaf
-        m[_WINDOW] -= np.where(quiet, 0, lost)
-        m[_UNPAID][quiet] = m[_RECEIVED][quiet] = 0
-        self._clamp(m)
-        self._state[:, u] = m
+        held = _UNKNOWN if in_flight_bytes is None else in_flight_bytes
+        self.quick_adapts += _lose(self._pairs, self._constants, rows, now_s, bytes_, held)
         self.losses += len(rows)
 
-    def _average(self, m: Floats, samples: NDArray[Any], delays: NDArray[Any]) -> None:
-        keep = (1 - self.settings.delay_gain) ** samples
-        mean = delays / np.maximum(samples, 1)
-        m[_AVERAGE_DELAY] = keep * m[_AVERAGE_DELAY] + (1 - keep) * mean
 
-    def _quick_adapt(
-        self, m: Floats, now_s: float, heavy: Bools, deaf: Bools, held: Floats | None
-    ) -> Bools:
-        """End the periods that are over; return whose windows were adapted."""
-        s = self.settings
-        over: Bools = ~(deaf | (now_s <= m[_PERIOD_END]))  # also when none has begun yet
-        if not np.count_nonzero(over):
-            return over
-        begun = ~np.isnan(m[_PERIOD_END])
-        scant = m[_ACHIEVED] < s.max_window_bytes / 2**s.qa_gate
-        cut: Bools = over & begun & scant & (heavy | (m[_LOST] > 0))
-        if np.count_nonzero(cut):
-            window = m[_WINDOW][cut]
-            m[_TO_IGNORE][cut] = window if held is None else held[cut]
-            m[_IGNORED][cut] = m[_LOST][cut] = 0
-            achieved = np.maximum(m[_ACHIEVED][cut], s.min_window_bytes)
-            m[_WINDOW][cut] = np.minimum(window, achieved)
-            self.quick_adapts += len(window)
-        m[_ACHIEVED][over] = 0
-        m[_PERIOD_END][over] = now_s + s.base_rtt_s + s.target_delay_s
-        return cut
-
-    def _decrease(self, m: Floats, now_s: float, shrink: Bools) -> None:
-        s = self.settings
-        if not np.count_nonzero(shrink):
-            return
-        shrink = shrink & (m[_AVERAGE_DELAY] > s.target_delay_s)
-        shrink &= now_s - m[_DECREASED_AT] > s.base_rtt_s
-        average = m[_AVERAGE_DELAY][shrink]
-        left = 1 - s.gamma * (average - s.target_delay_s) / average
-        m[_WINDOW][shrink] *= np.maximum(left, s.max_md_jump)
-        m[_DECREASED_AT][shrink] = now_s
-        self.decreases += len(left)
-
-    def _pay_out(self, m: Floats, now_s: float, may: Bools) -> None:
-        s = self.settings
-        waited = now_s - m[_PAID_AT]
-        due = may & ((m[_RECEIVED] > s.adjust_bytes) | (waited > s.adjust_period_s))
-        if not np.count_nonzero(due):
-            return
-        passed = due & (waited >= s.adjust_period_s)
-        m[_WINDOW][due] += m[_UNPAID][due] / m[_WINDOW][due]
-        m[_WINDOW][passed] += s.eta_bytes
-        m[_PAID_AT][passed] = now_s
-        m[_UNPAID][due] = m[_RECEIVED][due] = 0
-        self._clamp(m)
-
-    def _clamp(self, m: Floats) -> None:
-        s = self.settings
-        np.minimum(m[_WINDOW], s.max_window_bytes, out=m[_WINDOW])
-        np.maximum(m[_WINDOW], s.min_window_bytes, out=m[_WINDOW])
+@compiled
+def _allowance(pairs: _Pairs, in_flight: Ints, packet_bytes: int) -> Ints:
+    allowance = np.empty(len(pairs), np.int64)
+    for row in range(len(pairs)):
+        fit = max(int(pairs[row].window / packet_bytes), 1)
+        allowance[row] = max(fit - in_flight[row], 0)
+    return allowance
 
 
-def _of(rows: Ints, column: Floats | None) -> Floats | None:
-    return None if column is None else column[rows]
+@compiled
+def _average(pairs: _Pairs, constants: Constants, row: int, delay: float) -> None:
+    gain = constants[0].delay_gain
+    pairs[row].average_delay += gain * (delay - pairs[row].average_delay)
 
 
-def _sums(at: Ints, groups: int, columns: tuple[NDArray[Any], ...]) -> Floats:
-    """Return (columns, groups) the sum of each column by group."""
-    many = len(columns)
-    weights = np.concatenate(columns)
-    key = (np.arange(many)[:, None] * groups + at).ravel()
-    sums = np.bincount(key, weights, many * groups).astype(np.float64, copy=False)
-    return sums.reshape(many, groups)
+@compiled
+def _clamp(pairs: _Pairs, constants: Constants, row: int) -> None:
+    c = constants[0]
+    pairs[row].window = max(min(pairs[row].window, c.max_window_bytes), c.min_window_bytes)
+
+
+@compiled
+def _quick_adapt(
+    pairs: _Pairs, constants: Constants, row: int, now_s: float, heavy: bool, held: Floats
+) -> bool:
+    """End the period if it is over; return whether the window was adapted."""
+    c, pair = constants[0], pairs[row]
+    if now_s <= pair.period_end:
+        return False
+    begun = not np.isnan(pair.period_end)
+    scant = pair.achieved < c.max_window_bytes / 2**c.qa_gate
+    adapt = begun and scant and (heavy or pair.lost > 0)
+    if adapt:
+        pair.to_ignore = held[row] if len(held) else pair.window
+        pair.ignored = pair.lost = 0.0
+        pair.window = min(pair.window, max(pair.achieved, c.min_window_bytes))
+    pair.achieved = 0.0
+    pair.period_end = now_s + c.base_rtt_s + c.target_delay_s
+    return adapt
+
+
+@compiled
+def _acknowledge(
+    pairs: _Pairs,
+    constants: Constants,
+    rows: Ints,
+    now_s: float,
+    bytes_: Ints,
+    delay_s: Floats,
+    marked: Bools,
+    held: Floats,
+) -> tuple[int, int]:
+    """Take acknowledgements; return how often windows were adapted, and decreased."""
+    c = constants[0]
+    adapted = decreased = 0
+    for i in range(len(rows)):
+        row, size, mark = rows[i], bytes_[i], marked[i]
+        pair = pairs[row]
+        if np.isnan(delay_s[i]):
+            delay = pair.average_delay
+        else:
+            delay = max(delay_s[i], 0.0)
+            # A delay without a mark is no congestion of the fabric: it counts as a short one.
+            short = mark or delay <= c.target_delay_s
+            _average(pairs, constants, row, delay if short else c.base_rtt_s / 4)
+        late = delay >= c.target_delay_s
+        pair.achieved += size
+        pair.received += size
+        pair.ignored += size
+
+        deaf = mark and pair.ignored < pair.to_ignore
+        heavy = delay > c.qa_threshold_s
+        adapt = not deaf and _quick_adapt(pairs, constants, row, now_s, heavy, held)
+        adapted += adapt
+        if deaf or adapt:
+            pair.unpaid = pair.received = 0.0
+            continue
+
+        if mark and late:
+            pair.fast = 0.0
+            above = pair.average_delay - c.target_delay_s
+            if above > 0 and now_s - pair.decreased_at > c.base_rtt_s:
+                pair.window *= max(1 - c.gamma * above / pair.average_delay, c.max_md_jump)
+                pair.decreased_at = now_s
+                decreased += 1
+        elif not mark and late:
+            pair.unpaid += c.fi_bytes * size
+        elif not mark:
+            # Fast increase: all of a window acknowledged without any delay.
+            pair.fast = pair.fast + size if delay < c.fast_delay_s else 0.0
+            if pair.fast > pair.window:
+                pair.fast = np.inf
+                pair.window += c.fi_scale * size
+            else:
+                pair.unpaid += c.alpha * (c.target_delay_s - delay) * size
+        _clamp(pairs, constants, row)
+
+        waited = now_s - pair.paid_at
+        if pair.received > c.adjust_bytes or waited > c.adjust_period_s:
+            pair.window += pair.unpaid / pair.window
+            pair.unpaid = pair.received = 0.0
+            if waited >= c.adjust_period_s:
+                pair.window += c.eta_bytes
+                pair.paid_at = now_s
+            _clamp(pairs, constants, row)
+    return adapted, decreased
+
+
+@compiled
+def _lose(
+    pairs: _Pairs, constants: Constants, rows: Ints, now_s: float, bytes_: Ints, held: Floats
+) -> int:
+    """Take losses; return how often windows were adapted."""
+    adapted = 0
+    for i in range(len(rows)):
+        row, pair = rows[i], pairs[rows[i]]
+        # A queue that drops or trims is taken for one a base RTT long.
+        _average(pairs, constants, row, constants[0].base_rtt_s)
+        pair.ignored += bytes_[i]
+        pair.lost += bytes_[i]
+        deaf = pair.ignored < pair.to_ignore
+        adapt = not deaf and _quick_adapt(pairs, constants, row, now_s, True, held)
+        adapted += adapt
+        if deaf or adapt:
+            pair.unpaid = pair.received = 0.0
+        else:
+            pair.window -= bytes_[i]
+        _clamp(pairs, constants, row)
+    return adapted

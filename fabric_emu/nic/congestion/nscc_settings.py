@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
 
 _REFERENCE_BDP_BYTES = 150_000  # 100 Gbit/s, 12 µs
 _REFERENCE_RTT_S = 12e-6
@@ -93,3 +97,12 @@ class NsccSettings:
             qa_gate=3,
             qa_threshold_s=4 * target,
         )
+
+    def as_array(self) -> NDArray[np.void]:
+        """Return (1,) the constants as compiled functions take them."""
+        return np.array([astuple(self)], _DTYPE)
+
+
+_DTYPE = np.dtype([(field.name, np.float64) for field in fields(NsccSettings)])
+Constants = Annotated[NDArray[np.void], _DTYPE]
+"""``NsccSettings.as_array``, as compiled functions take it."""

@@ -24,8 +24,7 @@ class WindowControl:
 
     def allowance(self, in_flight: Ints, backlog: Ints, now_s: float) -> Ints:
         """Return (queue pairs,) packets that fit into the windows; one when nothing is out."""
-        window = (self.nscc.window_bytes // self._packet).astype(np.int64)
-        return np.maximum(np.maximum(window, 1) - in_flight, 0)
+        return self.nscc.allowance_packets(in_flight, self._packet)
 
     def on_sent(self, rows: Ints, backlog: Ints) -> Ints:
         """Tell receivers nothing."""
