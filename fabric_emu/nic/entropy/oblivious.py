@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fabric_emu.nic.batches import distinct, ordinal
-from fabric_emu.nic.entropy.policy import Bools, Ints, Ports, PortTable
+from fabric_emu.compiled import Bools, Ints, compiled
+from fabric_emu.nic.entropy.draws import draw, generator, mix
+from fabric_emu.nic.entropy.policy import Ports, PortTable
 
 
 class _Deaf(PortTable):
@@ -47,7 +47,7 @@ class Oblivious(_Deaf):
         super().__init__(queue_pairs, values)
         if self.size & (self.size - 1):
             raise ValueError(f"{self.size} entropy values: not a power of two")
-        self._seed = seed
+        self._seed = int(generator(seed)[0])
         self._shift = self.size.bit_length() - 1
         self._sent = np.zeros(queue_pairs, np.int64)
 
@@ -55,11 +55,7 @@ class Oblivious(_Deaf):
         """Return (n,) an index for each packet to be sent."""
         if not len(rows):
             return rows
-        batch = distinct(rows, len(self._sent))
-        count = self._sent[rows] + ordinal(batch)
-        self._sent[batch.rows] += batch.events
-        turn = _mix(self._seed, rows, count >> self._shift)
-        return (count ^ turn.astype(np.int64)) & (self.size - 1)
+        return _round_robin(self._sent, rows, self._seed, self._shift)
 
 
 class RandomEntropy(_Deaf):
@@ -68,18 +64,30 @@ class RandomEntropy(_Deaf):
     def __init__(self, queue_pairs: int, values: Ports | None, seed: int) -> None:
         """Take the values, see ``PortTable``, and the seed of the draws."""
         super().__init__(queue_pairs, values)
-        self._draw = np.random.default_rng(seed)
+        self._random = generator(seed)
 
     def choose(self, rows: Ints, now_s: float) -> Ints:
         """Return (n,) an index for each packet to be sent."""
-        return self._draw.integers(0, self.size, len(rows))
+        if not len(rows):
+            return rows
+        return _at_random(self._random, rows, self.size)
 
 
-def _mix(seed: int, row: Ints, lap: Ints) -> NDArray[np.uint64]:
-    """Return a hash of three numbers, by the finalizer of SplitMix64."""
-    x = row.astype(np.uint64) << np.uint64(32) ^ lap.astype(np.uint64)
-    x += np.uint64(seed * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ x >> np.uint64(shift)) * np.uint64(factor)
-    mixed: NDArray[np.uint64] = x ^ x >> np.uint64(31)
-    return mixed
+@compiled
+def _round_robin(sent: Ints, rows: Ints, seed: int, shift: int) -> Ints:
+    chosen = np.empty_like(rows)
+    for i in range(len(rows)):
+        row = rows[i]
+        lap = sent[row] >> shift
+        turn = mix((row << 32 ^ lap) + seed)
+        chosen[i] = (sent[row] ^ turn) & ((1 << shift) - 1)
+        sent[row] += 1
+    return chosen
+
+
+@compiled
+def _at_random(random: Ints, rows: Ints, size: int) -> Ints:
+    chosen = np.empty_like(rows)
+    for i in range(len(rows)):
+        chosen[i] = draw(random, size)
+    return chosen

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bools, Ints, compiled
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT, SOURCE_PORTS
 
-Ints = NDArray[np.int64]
 Ports = NDArray[np.uint16]
-Bools = NDArray[np.bool_]
+_PortTable = Annotated[NDArray[np.uint16], 2]
 
 
 class EntropyPolicy(Protocol):
@@ -65,16 +65,9 @@ class PortTable:
             values: (queue pairs, E) or, the same for all, (E,), better without repetition; the
                 whole range of RoCEv2 source ports when None.
         """
-        self.size = SOURCE_PORTS
-        self._ports: Ports | None = None
-        if values is None:
-            return
-        values = np.asarray(values, np.uint16)
-        self.size = values.shape[-1]
-        self._ports = np.ascontiguousarray(np.broadcast_to(values, (queue_pairs, self.size)))
-        key = (np.arange(queue_pairs)[:, None] << 16 | self._ports).ravel()
-        self._order = key.argsort(kind="stable")
-        self._key = key[self._order]
+        values = np.empty(0, np.uint16) if values is None else np.asarray(values, np.uint16)
+        self.size = values.shape[-1] or SOURCE_PORTS
+        self._ports = np.array(np.broadcast_to(values, (queue_pairs, values.shape[-1])), order="C")
 
     def probes(self, now_s: float, busy: Bools) -> tuple[Ints, Ints]:
         """Probe nothing: what keeps no values out of use has none to ask about."""
@@ -86,9 +79,7 @@ class PortTable:
 
     def port(self, rows: Ints, index: Ints) -> Ports:
         """Return (n,) UDP source ports."""
-        if self._ports is None:
-            return (FIRST_SOURCE_PORT + index).astype(np.uint16)
-        return self._ports[rows, index]
+        return _port(self._ports, rows, index)
 
     def index_of(self, rows: Ints, port: Ports) -> Ints:
         """Return (n,) indexes of source ports; of equal ones the first.
@@ -96,13 +87,35 @@ class PortTable:
         Raises:
             ValueError: a port that is none of its queue pair's.
         """
-        if self._ports is None:
-            index = port.astype(np.int64) - FIRST_SOURCE_PORT
-            if (index < 0).any():
-                raise ValueError("a source port outside the range of RoCEv2")
-            return index
-        key = rows << 16 | port
-        place = np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)
-        if (self._key[place] != key).any():
-            raise ValueError("a source port that is no entropy value of its queue pair")
-        return self._order[place] % self.size
+        index, known = _index_of(self._ports, rows, np.ascontiguousarray(port))
+        if not known:
+            whole = "a source port outside the range of RoCEv2"
+            some = "a source port that is no entropy value of its queue pair"
+            raise ValueError(some if self._ports.size else whole)
+        return index
+
+
+@compiled
+def _port(ports: _PortTable, rows: Ints, index: Ints) -> Ports:
+    port = np.empty(len(rows), np.uint16)
+    for i in range(len(rows)):
+        port[i] = ports[rows[i], index[i]] if ports.size else FIRST_SOURCE_PORT + index[i]
+    return port
+
+
+@compiled
+def _index_of(ports: _PortTable, rows: Ints, port: Ports) -> tuple[Ints, bool]:
+    """Return (n,) indexes, and whether all are known."""
+    index = np.empty(len(rows), np.int64)
+    known = True
+    for i in range(len(rows)):
+        if not ports.size:
+            index[i] = port[i] - FIRST_SOURCE_PORT
+            known = known and index[i] >= 0
+            continue
+        at, end = 0, ports.shape[1]
+        while at < end and ports[rows[i], at] != port[i]:
+            at += 1
+        index[i] = at
+        known = known and at < end
+    return index, known

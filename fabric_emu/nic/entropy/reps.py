@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Annotated
 
-from fabric_emu.nic.batches import distinct, ordinal
-from fabric_emu.nic.entropy.policy import Bools, Ints, Ports, PortTable
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_emu.compiled import Bools, Ints, IntTable, compiled
+from fabric_emu.nic.entropy.draws import draw, generator
+from fabric_emu.nic.entropy.policy import Ports, PortTable
+
+_PAIR = np.dtype(
+    [
+        ("head", np.int64),  # of the ring: next to be written
+        ("filled", np.int64),  # ever written since forgotten
+        ("fresh", np.int64),  # not used again, just before the head
+        ("explore", np.int64),  # packets still to get random values
+        ("cycle", np.int64),  # next to be used while frozen
+        ("frozen", np.bool_),
+        ("thaw_s", np.float64),
+    ],
+    align=True,
+)
+_Pairs = Annotated[NDArray[np.void], _PAIR]
 
 
 class Reps(PortTable):
@@ -55,97 +73,108 @@ class Reps(PortTable):
         """
         super().__init__(queue_pairs, values)
         self.recycled = self.drawn = self.freezes = 0
-        self._draw = np.random.default_rng(seed)
+        self._random = generator(seed)
         self._freeze_s = freeze_s
         self._explore_packets = explore_packets
         self._ring = np.zeros((queue_pairs, buffer), np.int64)
-        self._head = np.zeros(queue_pairs, np.int64)  # next to be written
-        self._fresh = np.zeros(queue_pairs, np.int64)  # not used again, just before the head
-        self._filled = np.zeros(queue_pairs, np.int64)  # ever written since forgotten
-        self._explore = np.zeros(queue_pairs, np.int64)
-        self._thaw_s = np.full(queue_pairs, np.inf)
-        self._frozen = np.zeros(queue_pairs, bool)
-        self._cycle = np.zeros(queue_pairs, np.int64)  # next to be used while frozen
+        self._pairs = np.zeros(queue_pairs, _PAIR)
+        self._pairs["thaw_s"] = np.inf
+        self._next_thaw_s = np.inf
 
     @property
     def frozen(self) -> Bools:
         """(queue pairs,) whether each is frozen."""
-        return self._frozen.copy()
+        return self._pairs["frozen"].copy()
 
     def choose(self, rows: Ints, now_s: float) -> Ints:
         """Return (n,) an index for each packet to be sent."""
         self._thaw(now_s)
-        n = len(rows)
-        if not n:
+        if not len(rows):
             return rows
-        batch = distinct(rows, len(self._head))
-        u, count = batch.rows, batch.events
-        length = self._ring.shape[1]
-        explore = np.minimum(self._explore[u], count)
-        frozen = self._frozen[u] & (self._filled[u] > 0)
-        fresh = np.where(self._frozen[u], 0, np.minimum(self._fresh[u], count - explore))
-
-        turn = ordinal(batch) - explore[batch.at]
-        slot = (self._head[u] - self._fresh[u])[batch.at] + turn
-        known = (turn >= 0) & (turn < fresh[batch.at])
-        if frozen.any():
-            cold = frozen[batch.at]
-            slot = np.where(
-                cold, (self._cycle[rows] + turn) % np.maximum(self._filled[rows], 1), slot
-            )
-            known |= cold
-            ice = u[frozen]
-            self._cycle[ice] = (self._cycle[ice] + count[frozen]) % self._filled[ice]
-        index = self._draw.integers(0, self.size, n)
-        index = np.where(known, self._ring[rows, slot % length], index)
-
-        self._explore[u] -= explore
-        self._fresh[u] -= fresh
-        recycled = int(np.count_nonzero(known))
+        chosen, recycled = _choose(self._pairs, self._ring, rows, self._random, self.size)
         self.recycled += recycled
-        self.drawn += n - recycled
-        return index
+        self.drawn += len(rows) - recycled
+        return chosen
 
     def on_ack(self, rows: Ints, index: Ints, marked: Bools) -> None:
         """Put the values of unmarked packets into the rings."""
-        self._put(rows, index, ~marked)
+        if len(rows):
+            _put(self._pairs, self._ring, rows, index, marked, False)
 
     def on_trim(self, rows: Ints, index: Ints, last_hop: Bools) -> None:
         """Put the values of packets that got as far as the last hop into the rings."""
-        self._put(rows, index, last_hop)
+        if len(rows):
+            _put(self._pairs, self._ring, rows, index, last_hop, True)
 
     def on_loss(self, rows: Ints, index: Ints, now_s: float) -> None:
         """Freeze queue pairs with a timeout, unless they are frozen or explore."""
         self._thaw(now_s)
         if self._freeze_s is None or not len(rows):
             return
-        rows = np.unique(rows)
-        rows = rows[~self._frozen[rows] & (self._explore[rows] == 0)]
-        self._frozen[rows] = True
-        self._thaw_s[rows] = now_s + self._freeze_s
-        self._cycle[rows] = 0
-        self.freezes += len(rows)
-
-    def _put(self, rows: Ints, index: Ints, good: Bools) -> None:
-        if not good.all():
-            rows, index = rows[good], index[good]
-        if not len(rows):
-            return
-        batch = distinct(rows, len(self._head))
-        u = batch.rows
-        length = self._ring.shape[1]
-        # In order, so that the last of those that share a slot stays.
-        self._ring[rows, (self._head[rows] + ordinal(batch)) % length] = index
-        self._head[u] = (self._head[u] + batch.events) % length
-        self._fresh[u] = np.minimum(self._fresh[u] + batch.events, length)
-        self._filled[u] = np.minimum(self._filled[u] + batch.events, length)
+        thaw_s = now_s + self._freeze_s
+        self.freezes += _freeze(self._pairs, rows, thaw_s)
+        self._next_thaw_s = min(self._next_thaw_s, thaw_s)
 
     def _thaw(self, now_s: float) -> None:
-        if self._freeze_s is None:
+        if now_s < self._next_thaw_s:
             return
-        rows = np.flatnonzero(self._thaw_s <= now_s)
-        if len(rows):
-            self._frozen[rows] = False
-            self._thaw_s[rows] = np.inf
-            self._fresh[rows] = self._filled[rows] = self._head[rows] = 0
-            self._explore[rows] = self._explore_packets
+        pairs = self._pairs
+        over = pairs["thaw_s"] <= now_s
+        for name in ("head", "filled", "fresh", "frozen"):
+            pairs[name][over] = 0
+        pairs["thaw_s"][over] = np.inf
+        pairs["explore"][over] = self._explore_packets
+        self._next_thaw_s = float(pairs["thaw_s"].min(initial=np.inf))
+
+
+@compiled
+def _choose(pairs: _Pairs, ring: IntTable, rows: Ints, random: Ints, size: int) -> tuple[Ints, int]:
+    """Return (n,) indexes, and how many of them come from a ring."""
+    chosen = np.empty_like(rows)
+    recycled = 0
+    for i in range(len(rows)):
+        row, pair = rows[i], pairs[rows[i]]
+        known = True
+        if pair.explore > 0:
+            pair.explore -= 1
+            known = False
+        elif pair.frozen and pair.filled > 0:
+            slot = pair.cycle
+            pair.cycle = (slot + 1) % pair.filled
+        elif not pair.frozen and pair.fresh > 0:
+            slot = (pair.head - pair.fresh) % ring.shape[1]
+            pair.fresh -= 1
+        else:
+            known = False
+        recycled += known
+        chosen[i] = ring[row, slot] if known else draw(random, size)
+    return chosen, recycled
+
+
+@compiled
+def _put(pairs: _Pairs, ring: IntTable, rows: Ints, index: Ints, flags: Bools, good: bool) -> None:
+    """Put values into the rings whose flag says that they are good."""
+    length = ring.shape[1]
+    for i in range(len(rows)):
+        if flags[i] != good:
+            continue
+        pair = pairs[rows[i]]
+        ring[rows[i], pair.head] = index[i]
+        pair.head = (pair.head + 1) % length
+        pair.fresh = min(pair.fresh + 1, length)
+        pair.filled = min(pair.filled + 1, length)
+
+
+@compiled
+def _freeze(pairs: _Pairs, rows: Ints, thaw_s: float) -> int:
+    """Freeze queue pairs; return how many were not frozen."""
+    frozen = 0
+    for i in range(len(rows)):
+        pair = pairs[rows[i]]
+        if pair.frozen or pair.explore > 0:
+            continue
+        pair.frozen = True
+        pair.thaw_s = thaw_s
+        pair.cycle = 0
+        frozen += 1
+    return frozen
