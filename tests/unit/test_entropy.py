@@ -307,15 +307,12 @@ def test_ev_set_as_one_event_at_a_time(steps, floor, active, planes):
                 scalars[r].skip(value)
         elif step == "lose":
             policy.on_loss(row, index, 0.0)
-            # A spare that comes into use within the batch was not in use when it lost.
-            in_use = [scalars[r].state[v] in (EvState.GOOD, EvState.SKIP) for r, v in pairs]
-            for (r, value), was in zip(pairs, in_use, strict=True):
-                if was:
-                    scalars[r].lose(value)
-        elif pairs:
-            # One at a time: which of several gets a vacant place is left to the policy.
-            policy.on_probe_answer(row[:1], index[:1])
-            scalars[pairs[0][0]].answer(pairs[0][1])
+            for r, value in pairs:
+                scalars[r].lose(value)
+        else:
+            policy.on_probe_answer(row, index)
+            for r, value in pairs:
+                scalars[r].answer(value)
         assert policy.state.tolist() == [scalar.state for scalar in scalars]
         good = (policy.state == EvState.GOOD).sum(axis=1)
         assert policy.good.tolist() == good.tolist()

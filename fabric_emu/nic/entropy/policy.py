@@ -87,7 +87,8 @@ class PortTable:
         Raises:
             ValueError: a port that is none of its queue pair's.
         """
-        index, known = _index_of(self._ports, rows, np.ascontiguousarray(port))
+        rows, port = np.ascontiguousarray(rows), np.ascontiguousarray(port)
+        index, known = _index_of(self._ports, rows, port)
         if not known:
             whole = "a source port outside the range of RoCEv2"
             some = "a source port that is no entropy value of its queue pair"
