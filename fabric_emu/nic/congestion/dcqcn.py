@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.nic.batches import distinct, first_of_each
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from fabric_emu.compiled import Bools, Floats, Ints, compiled
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,21 @@ class DcqcnSettings:
         )
 
 
+_CONSTANTS = np.dtype([(field.name, np.float64) for field in fields(DcqcnSettings)])
+_Constants = Annotated[NDArray[np.void], _CONSTANTS]
+_PAIR = np.dtype(
+    [
+        ("target_bps", np.float64),
+        ("alpha", np.float64),
+        ("expiries", np.int64),  # of the timer, since the last cut
+        ("laps", np.int64),  # of the byte counter
+        ("bytes", np.int64),  # of this lap
+        ("timer_s", np.float64),  # infinite until the first CNP: no timer runs
+    ]
+)
+_Pairs = Annotated[NDArray[np.void], _PAIR]
+
+
 class Dcqcn:
     """The reaction point: one sending rate per queue pair.
 
@@ -86,74 +99,99 @@ class Dcqcn:
         self.settings = settings
         self.line_rate_bps = float(line_rate_bps)
         self.rate_bps = np.full(queue_pairs, self.line_rate_bps)
-        self.target_bps = self.rate_bps.copy()
-        self.alpha = np.ones(queue_pairs)
         self.cuts = 0
-        self._expiries = np.zeros(queue_pairs, np.int64)
-        self._laps = np.zeros(queue_pairs, np.int64)
-        self._bytes = np.zeros(queue_pairs)
-        # Infinite until the first CNP: no timer runs.
-        self._timer_s = np.full(queue_pairs, np.inf)
+        self._constants = np.array([astuple(settings)], _CONSTANTS)
+        self._pairs = np.zeros(queue_pairs, _PAIR)
+        self.target_bps: Floats = self._pairs["target_bps"]
+        self.alpha: Floats = self._pairs["alpha"]
+        self.target_bps[:] = self.line_rate_bps
+        self.alpha[:] = 1
+        self._pairs["timer_s"] = np.inf
 
     def on_cnp(self, rows: Ints, now_s: float) -> None:
         """Cut the rates of queue pairs that got a CNP; one that occurs twice is cut twice."""
         if not len(rows):
             return
         self.advance(now_s)
-        batch = distinct(rows, len(self.rate_bps))
-        g = self.settings.gain
-        for turn in range(int(batch.events.max())):
-            hit = batch.rows[batch.events > turn]
-            self.target_bps[hit] = self.rate_bps[hit]
-            cut = self.rate_bps[hit] * (1 - self.alpha[hit] / 2)
-            self.rate_bps[hit] = np.maximum(cut, self.settings.minimum_bps)
-            self.alpha[hit] = (1 - g) * self.alpha[hit] + g
-        self._expiries[batch.rows] = 0
-        self._laps[batch.rows] = 0
-        self._bytes[batch.rows] = 0
-        self._timer_s[batch.rows] = now_s
+        _cut(self._pairs, self.rate_bps, self._constants, np.ascontiguousarray(rows), now_s)
         self.cuts += len(rows)
 
     def on_sent(self, rows: Ints, bytes_: Ints) -> None:
         """Count bytes sent; rows may repeat."""
-        limited = self._timer_s < np.inf
-        if not limited.any():
-            return
-        sent = np.bincount(rows, bytes_, len(self.rate_bps))
-        self._bytes += np.where(limited, sent, 0)
-        while len(full := np.flatnonzero(self._bytes >= self.settings.counter_bytes)):
-            self._bytes[full] -= self.settings.counter_bytes
-            self._laps[full] += 1
-            self._increase(full)
+        if len(rows) and self.cuts:
+            _count(self._pairs, self.rate_bps, self._constants, self.line_rate_bps, rows, bytes_)
 
     def advance(self, now_s: float) -> None:
         """Let the timers catch up: all periods that have ended since the last time."""
-        due = np.flatnonzero(self._timer_s <= now_s - self.settings.period_s)
-        if not len(due):
-            return
-        elapsed = now_s - self._timer_s[due]
-        periods = np.maximum(np.floor(elapsed / self.settings.period_s), 1).astype(np.int64)
-        self._timer_s[due] += periods * self.settings.period_s
-        self.alpha[due] *= (1 - self.settings.gain) ** periods
-        # At line rate nothing more can come of an increase, so a long sleep ends early.
-        while len(due):
-            self._expiries[due] += 1
-            self._increase(due)
-            periods -= 1
-            more = (periods > 0) & (self.rate_bps[due] < self.line_rate_bps)
-            due, periods = due[more], periods[more]
+        if self.cuts:
+            _advance(self._pairs, self.rate_bps, self._constants, self.line_rate_bps, now_s)
 
-    def _increase(self, rows: Ints) -> None:
-        rows = rows[self.rate_bps[rows] < self.line_rate_bps]
-        stages = self.settings.recovery_stages
-        by_time, by_bytes = self._expiries[rows], self._laps[rows]
-        beyond = np.minimum(by_time, by_bytes) - stages
-        additive = (np.maximum(by_time, by_bytes) > stages) & (beyond <= 0)
-        step = np.where(additive, self.settings.additive_bps, 0.0)
-        step += self.settings.hyper_bps * np.maximum(beyond, 0)
-        self.target_bps[rows] += step
-        middle = (self.target_bps[rows] + self.rate_bps[rows]) / 2
-        self.rate_bps[rows] = np.minimum(middle, self.line_rate_bps)
+
+@compiled
+def _cut(pairs: _Pairs, rate: Floats, constants: _Constants, rows: Ints, now_s: float) -> None:
+    c = constants[0]
+    for row in rows:
+        pair = pairs[row]
+        pair.target_bps = rate[row]
+        rate[row] = max(rate[row] * (1 - pair.alpha / 2), c.minimum_bps)
+        pair.alpha = (1 - c.gain) * pair.alpha + c.gain
+        pair.expiries = pair.laps = pair.bytes = 0
+        pair.timer_s = now_s
+
+
+@compiled
+def _increase(
+    pairs: _Pairs, rate: Floats, constants: _Constants, line_rate: float, row: int
+) -> None:
+    c, pair = constants[0], pairs[row]
+    if rate[row] >= line_rate:
+        return
+    beyond = min(pair.expiries, pair.laps) - c.recovery_stages
+    if beyond > 0:
+        pair.target_bps += beyond * c.hyper_bps
+    elif max(pair.expiries, pair.laps) > c.recovery_stages:
+        pair.target_bps += c.additive_bps
+    rate[row] = min((pair.target_bps + rate[row]) / 2, line_rate)
+
+
+@compiled
+def _count(
+    pairs: _Pairs,
+    rate: Floats,
+    constants: _Constants,
+    line_rate: float,
+    rows: Ints,
+    bytes_: Ints,
+) -> None:
+    lap = int(constants[0].counter_bytes)
+    for i in range(len(rows)):
+        pair = pairs[rows[i]]
+        if pair.timer_s == np.inf:
+            continue
+        pair.bytes += bytes_[i]
+        while pair.bytes >= lap:
+            pair.bytes -= lap
+            pair.laps += 1
+            _increase(pairs, rate, constants, line_rate, rows[i])
+
+
+@compiled
+def _advance(
+    pairs: _Pairs, rate: Floats, constants: _Constants, line_rate: float, now_s: float
+) -> None:
+    c = constants[0]
+    for row in range(len(pairs)):
+        pair = pairs[row]
+        if pair.timer_s > now_s - c.period_s:
+            continue
+        periods = max(int((now_s - pair.timer_s) / c.period_s), 1)
+        pair.timer_s += periods * c.period_s
+        pair.alpha *= (1 - c.gain) ** periods
+        for _ in range(periods):
+            pair.expiries += 1
+            _increase(pairs, rate, constants, line_rate, row)
+            if rate[row] >= line_rate:
+                break  # nothing more can come of an increase
 
 
 class CnpGate:
@@ -174,14 +212,22 @@ class CnpGate:
         self.passed = 0
         self.held = 0
         self._last_s = np.full(queue_pairs, -np.inf)
-        self._scratch = np.zeros(queue_pairs, np.int32)
 
-    def pass_(self, rows: Ints, now_s: float) -> NDArray[np.bool_]:
+    def pass_(self, rows: Ints, now_s: float) -> Bools:
         """Return (n,) which of the marked packets, one row each, are answered by a CNP."""
-        due = now_s - self._last_s[rows] >= self.interval_s
-        due &= first_of_each(rows, self._scratch)
-        self._last_s[rows[due]] = now_s
-        count = int(np.count_nonzero(due))
-        self.passed += count
-        self.held += len(rows) - count
+        due, passed = _pass(self._last_s, rows, now_s, self.interval_s)
+        self.passed += passed
+        self.held += len(rows) - passed
         return due
+
+
+@compiled
+def _pass(last_s: Floats, rows: Ints, now_s: float, interval_s: float) -> tuple[Bools, int]:
+    due = np.zeros(len(rows), np.bool_)
+    passed = 0
+    for i in range(len(rows)):
+        if now_s - last_s[rows[i]] >= interval_s:
+            last_s[rows[i]] = now_s
+            due[i] = True
+            passed += 1
+    return due, passed

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from fabric_emu.compiled import Floats, Ints, compiled
 
 # A millionth of a byte: sums of shares of a second do not come out even.
 _SLACK_BYTES = 1e-6
@@ -44,15 +42,29 @@ class Pacer:
 
     def allowance_packets(self, packet_bytes: float) -> Ints:
         """Return (queue pairs,) how many whole packets may be sent now."""
-        whole = np.floor((self.tokens_bytes + _SLACK_BYTES) / packet_bytes)
-        return np.maximum(whole, 0).astype(np.int64)
+        return _whole_packets(self.tokens_bytes, packet_bytes)
 
-    def spend(self, rows: Ints, bytes_: Ints | Floats) -> None:
+    def spend(self, rows: Ints, bytes_: Ints) -> None:
         """Take out what was sent; rows may repeat."""
-        self.tokens_bytes -= np.bincount(rows, bytes_, len(self.tokens_bytes))
+        if len(rows):
+            _spend(self.tokens_bytes, rows, bytes_)
 
     def ready_s(self, rate_bps: Floats | float, packet_bytes: float) -> Floats:
         """Return (queue pairs,) when the next packet of each may be sent."""
         missing = np.maximum(packet_bytes - self.tokens_bytes, 0)
         ready: Floats = self._filled_s + missing * 8 / np.asarray(rate_bps)
         return ready
+
+
+@compiled
+def _whole_packets(tokens: Floats, packet_bytes: float) -> Ints:
+    packets = np.empty(len(tokens), np.int64)
+    for row in range(len(tokens)):
+        packets[row] = max(int((tokens[row] + _SLACK_BYTES) / packet_bytes), 0)
+    return packets
+
+
+@compiled
+def _spend(tokens: Floats, rows: Ints, bytes_: Ints) -> None:
+    for i in range(len(rows)):
+        tokens[rows[i]] -= bytes_[i]
