@@ -8,7 +8,8 @@ from fabric_emu.nic.congestion.dcqcn import CnpGate, Dcqcn, DcqcnSettings
 from fabric_emu.nic.congestion.nscc import Nscc
 from fabric_emu.nic.congestion.nscc_settings import NsccSettings
 from fabric_emu.nic.congestion.pacer import Pacer
-from fabric_emu.nic.congestion.rccc import CreditAccount, CreditScheduler
+from fabric_emu.nic.congestion.rccc import CreditScheduler
+from fabric_emu.nic.congestion.rccc_account import CreditAccount
 
 __all__ = [
     "CnpGate",

@@ -13,16 +13,25 @@ allowance, asks again after a timeout, and the receiver answers (``CreditSchedul
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bools, Floats, Ints, IntTable, compiled
 from fabric_emu.nic.batches import within
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 # Credit in packets is a share of a second times a rate; do not wait for the last millionth.
 _SLACK = 1e-6
+
+_HOST = np.dtype(
+    [
+        ("credit", np.float64),  # packets that may be granted
+        ("packets_per_s", np.float64),
+        ("last", np.int64),  # column of the sender served last
+    ]
+)
+_Hosts = Annotated[NDArray[np.void], _HOST]
 
 
 class CreditScheduler:
@@ -72,26 +81,27 @@ class CreditScheduler:
         self.wanted = np.zeros(len(host_of_pair), np.int64)
         self._pull = pull_packets
         self._burst = float(max(burst_packets, pull_packets))
-        rate = np.broadcast_to(rate, (hosts,))
-        self._packets_per_s = utilisation * rate / (8 * packet_bytes)
-        self._credit = np.full(hosts, float(pull_packets))
+        self._hosts = np.zeros(hosts, _HOST)
+        self._hosts["credit"] = pull_packets
+        self._hosts["packets_per_s"] = utilisation * rate / (8 * packet_bytes)
+        self._hosts["last"] = -1
         self._filled_s = now_s
         self._sender = _table(host_of_pair, hosts)
-        self._last = np.full(hosts, -1)
         self._open = False
-        self._repeat = np.empty(0, np.int64)
+        self._tell = np.zeros(len(host_of_pair), bool)
 
     def demand(self, rows: Ints, target_packets: Ints) -> None:
         """Take senders' targets: the packets each needs to be granted in all; rows may repeat.
 
         An older, smaller target is passed over.
         """
-        np.maximum.at(self.wanted, rows, target_packets)
-        self._open = True
+        if len(rows):
+            _raise(self.wanted, rows, target_packets)
+            self._open = True
 
     def repeat(self, rows: Ints) -> None:
         """Have the next grant tell these senders their total again, new credit or not."""
-        self._repeat = np.concatenate([self._repeat, rows])
+        self._tell[rows] = True
 
     def grant(self, now_s: float) -> tuple[Ints, Ints]:
         """Grant what has become due.
@@ -100,62 +110,95 @@ class CreditScheduler:
             (n,) queue pairs, each once, ascending, and (n,) packets newly granted (0 when only
             repeated); the total to send them is in ``granted``.
         """
-        self._credit += (now_s - self._filled_s) * self._packets_per_s
-        np.minimum(self._credit, self._burst, out=self._credit)
-        self._filled_s = now_s
-        given = np.zeros(len(self.granted), np.int64)
-        if self._open:
-            self._share_out(given)
-        else:
-            np.minimum(self._credit, self._pull, out=self._credit)
-        self.granted += given
-        tell = given > 0
-        tell[self._repeat] = True
-        self._repeat = np.empty(0, np.int64)
-        rows = np.flatnonzero(tell)
-        return rows, given[rows]
+        elapsed_s, self._filled_s = now_s - self._filled_s, now_s
+        rows, given, self._open = _grant(
+            self.granted,
+            self.wanted,
+            self._tell,
+            self._hosts,
+            self._sender,
+            elapsed_s,
+            self._pull,
+            self._burst,
+            self._open,
+        )
+        return rows, given
 
     def next_grant_s(self) -> float:
         """Return when there will be something to grant; infinity when nobody asks."""
-        if len(self._repeat):
+        if self._tell.any():
             return self._filled_s
-        if not self._open:
-            return float("inf")
-        _, pull = self._turn(self._unmet())
-        asked = pull > 0
-        missing = np.maximum(pull - self._credit, 0)[asked]
-        wait = missing / self._packets_per_s[asked]
-        return self._filled_s + float(wait.min(initial=np.inf))
+        wait_s = _wait_s(self.granted, self.wanted, self._hosts, self._sender, self._pull)
+        return self._filled_s + wait_s
 
-    def _unmet(self) -> Ints:
-        """Return (hosts, senders) packets asked for and not granted."""
-        missing = np.maximum(self.wanted - self.granted, 0)
-        unmet: Ints = np.where(self._sender >= 0, missing[self._sender], 0)
-        return unmet
 
-    def _turn(self, unmet: Ints) -> tuple[Ints, Ints]:
-        """Return (hosts,) column of the sender whose turn it is, and the packets to grant it."""
-        hungry = unmet > 0
-        later = hungry & (np.arange(unmet.shape[1]) > self._last[:, None])
-        # The next in the circle: behind the last served, else from the front.
-        turn = np.where(later.any(axis=1), later.argmax(axis=1), hungry.argmax(axis=1))
-        return turn, np.minimum(unmet[np.arange(len(unmet)), turn], self._pull)
+@compiled
+def _raise(total: Ints, rows: Ints, to: Ints) -> None:
+    """Take totals, older and smaller ones passed over."""
+    for i in range(len(rows)):
+        total[rows[i]] = max(total[rows[i]], to[i])
 
-    def _share_out(self, given: Ints) -> None:
-        unmet = self._unmet()
+
+@compiled
+def _turn(granted: Ints, wanted: Ints, last: int, senders: Ints) -> int:
+    """Return the column of the sender whose turn it is, the next in the circle; -1 if none is."""
+    for step in range(len(senders)):
+        column = (last + 1 + step) % len(senders)
+        row = senders[column]
+        if row >= 0 and wanted[row] > granted[row]:
+            return column
+    return -1
+
+
+@compiled
+def _grant(
+    granted: Ints,
+    wanted: Ints,
+    tell: Bools,
+    hosts: _Hosts,
+    sender: IntTable,
+    elapsed_s: float,
+    most: int,
+    burst: float,
+    open_: bool,
+) -> tuple[Ints, Ints, bool]:
+    """Return whom to tell, what each is newly granted, and whether anybody waits for more."""
+    given = np.zeros(len(granted), np.int64)
+    waiting = False
+    for h in range(len(hosts)):
+        host = hosts[h]
+        host.credit = min(host.credit + elapsed_s * host.packets_per_s, burst)
         while True:
-            turn, pull = self._turn(unmet)
-            host = np.flatnonzero((pull > 0) & (self._credit + _SLACK >= pull))
-            if not len(host):
+            column = _turn(granted, wanted, host.last, sender[h]) if open_ else -1
+            if column < 0:
+                host.credit = min(host.credit, most)
                 break
-            turn, granted = turn[host], pull[host]
-            unmet[host, turn] -= granted
-            given[self._sender[host, turn]] += granted
-            self._credit[host] -= granted
-            self._last[host] = turn
-        idle = pull == 0
-        self._credit[idle] = np.minimum(self._credit[idle], self._pull)
-        self._open = not idle.all()
+            row = sender[h, column]
+            pull = min(wanted[row] - granted[row], most)
+            if host.credit + _SLACK < pull:
+                waiting = True
+                break
+            granted[row] += pull
+            given[row] += pull
+            tell[row] = True
+            host.credit -= pull
+            host.last = column
+    rows = np.flatnonzero(tell)
+    tell[rows] = False
+    return rows, given[rows], waiting
+
+
+@compiled
+def _wait_s(granted: Ints, wanted: Ints, hosts: _Hosts, sender: IntTable, most: int) -> float:
+    """Return how long it takes until a host has the credit that it is to grant next."""
+    wait = np.inf
+    for h in range(len(hosts)):
+        column = _turn(granted, wanted, hosts[h].last, sender[h])
+        if column >= 0:
+            row = sender[h, column]
+            missing = min(wanted[row] - granted[row], most) - hosts[h].credit
+            wait = min(wait, max(missing, 0.0) / hosts[h].packets_per_s)
+    return wait
 
 
 def _table(host_of_pair: Ints, hosts: int) -> Ints:
@@ -166,75 +209,3 @@ def _table(host_of_pair: Ints, hosts: int) -> Ints:
     table: Ints = np.full((hosts, int(count.max(initial=1))), -1, np.int64)
     table[host_of_pair[pairs], within(count)] = pairs
     return table
-
-
-class CreditAccount:
-    """The sender's side: how many packets each queue pair may send.
-
-    Source:
-        Ultra Ethernet Specification 1.0, RCCC.
-
-    Fidelity:
-        Retransmissions cost credit as first transmissions do. A real sender stops speculating
-        at the first credit; here what is left of the speculative packets stays usable.
-
-    Attributes:
-        granted: (queue pairs,) packets the receiver has granted in all, as last heard.
-        speculative: (queue pairs,) packets that were allowed without credit, in all.
-        spent: (queue pairs,) packets sent in all.
-    """
-
-    def __init__(self, queue_pairs: int, speculative_packets: int) -> None:
-        """Start with an allowance of ``speculative_packets``, up to a bandwidth-delay product."""
-        self._start = speculative_packets
-        self.granted = np.zeros(queue_pairs, np.int64)
-        self.speculative = np.full(queue_pairs, speculative_packets, np.int64)
-        self.spent = np.zeros(queue_pairs, np.int64)
-        self._target = np.zeros(queue_pairs, np.int64)
-
-    @property
-    def allowance(self) -> Ints:
-        """(queue pairs,) packets that may be sent now."""
-        return self.speculative + self.granted - self.spent
-
-    def add(self, rows: Ints, granted_packets: Ints) -> None:
-        """Take totals that the receiver tells; rows may repeat, older totals are passed over."""
-        np.maximum.at(self.granted, rows, granted_packets)
-
-    def spend(self, rows: Ints, packets: Ints | int = 1) -> None:
-        """Note packets sent; rows may repeat.
-
-        Raises:
-            ValueError: more than the allowance was sent.
-        """
-        np.add.at(self.spent, rows, packets)
-        if (self.allowance[rows] < 0).any():
-            raise ValueError("packets sent beyond the credit")
-
-    def renew(self, rows: Ints) -> None:
-        """Let idle senders, with nothing unacknowledged, speculate anew up to the start's packets.
-
-        Not those that still wait for credit: the last ``target`` is above what they got.
-        """
-        self._top_up(rows[self._target[rows] <= self.granted[rows]], self._start)
-
-    def ask(self, rows: Ints) -> None:
-        """Allow one packet to senders without allowance: it carries their target.
-
-        For those that wait in vain: the request or the grant was lost.
-        """
-        self._top_up(rows, 1)
-
-    def _top_up(self, rows: Ints, packets: int) -> None:
-        # An assignment, so that a row that occurs twice is topped up once.
-        missing = np.maximum(packets - self.allowance[rows], 0)
-        self.speculative[rows] = self.speculative[rows] + missing
-
-    def target(self, backlog_packets: Ints) -> Ints:
-        """Return (queue pairs,) the credit needed in all to send a backlog; goes on the wire.
-
-        Args:
-            backlog_packets: (queue pairs,) packets to send now, again or for the first time.
-        """
-        self._target = np.maximum(self.spent + backlog_packets - self.speculative, 0)
-        return self._target

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fabric_emu.compiled import Bools, Floats, Ints, compiled
 from fabric_emu.nic.congestion import CreditAccount, Nscc
-
-Ints = NDArray[np.int64]
+from fabric_emu.nic.congestion.rccc_account import Accounts, left, renew, targets, top_up
 
 
 class WindowControl:
@@ -21,6 +20,7 @@ class WindowControl:
     def __init__(self, nscc: Nscc, packet_bytes: int) -> None:
         self.nscc = nscc
         self._packet = packet_bytes
+        self._bytes_each = np.float64(packet_bytes)
 
     def allowance(self, in_flight: Ints, backlog: Ints, now_s: float) -> Ints:
         """Return (queue pairs,) packets that fit into the windows; one when nothing is out."""
@@ -35,18 +35,17 @@ class WindowControl:
         rows: Ints,
         now_s: float,
         bytes_: Ints,
-        rtt_s: NDArray[np.float64],
-        marked: NDArray[np.bool_],
+        rtt_s: Floats,
+        marked: Bools,
         in_flight: Ints,
     ) -> None:
         """Move the windows."""
         delay = rtt_s - self.nscc.settings.base_rtt_s
-        flying = (in_flight * self._packet).astype(np.float64)
-        self.nscc.on_ack(rows, now_s, bytes_, delay, marked, flying)
+        self.nscc.on_ack(rows, now_s, bytes_, delay, marked, in_flight * self._bytes_each)
 
     def on_loss(self, rows: Ints, now_s: float, bytes_: Ints, in_flight: Ints) -> None:
         """Shrink the windows."""
-        self.nscc.on_loss(rows, now_s, bytes_, (in_flight * self._packet).astype(np.float64))
+        self.nscc.on_loss(rows, now_s, bytes_, in_flight * self._bytes_each)
 
     def on_credit(self, rows: Ints, credit: Ints, now_s: float) -> None:
         """Take no credit: none was asked for."""
@@ -72,31 +71,28 @@ class CreditControl:
 
     def allowance(self, in_flight: Ints, backlog: Ints, now_s: float) -> Ints:
         """Return (queue pairs,) packets that there is credit for."""
-        account = self._account
-        begins = self._idle & (backlog > 0)
-        if begins.any():
-            account.renew(np.flatnonzero(begins))
-            self._idle[begins] = False
-            self._heard_s[begins] = now_s
-        starved = (backlog > 0) & (in_flight == 0) & (account.allowance <= 0)
-        starved &= now_s - self._heard_s > self._patience_s
-        account.speculative[starved] += 1
-        self._heard_s[starved] = now_s
-        return np.maximum(account.allowance, 0)
+        return _allowance(
+            self._account.rows,
+            self._idle,
+            self._heard_s,
+            in_flight,
+            backlog,
+            now_s,
+            self._patience_s,
+        )
 
     def on_sent(self, rows: Ints, backlog: Ints) -> Ints:
         """Spend credit; tell receivers what is needed in all."""
         self._account.spend(rows)
-        self._idle[rows[backlog[rows] == 0]] = True
-        return self._account.target(backlog)[rows]
+        return _tell(self._account.rows, self._idle, rows, backlog)
 
     def on_ack(
         self,
         rows: Ints,
         now_s: float,
         bytes_: Ints,
-        rtt_s: NDArray[np.float64],
-        marked: NDArray[np.bool_],
+        rtt_s: Floats,
+        marked: Bools,
         in_flight: Ints,
     ) -> None:
         """Leave the pace to the receiver."""
@@ -108,3 +104,36 @@ class CreditControl:
         """Take what receivers grant."""
         self._account.add(rows, credit)
         self._heard_s[rows] = now_s
+
+
+@compiled
+def _allowance(
+    accounts: Accounts,
+    idle: Bools,
+    heard_s: Floats,
+    in_flight: Ints,
+    backlog: Ints,
+    now_s: float,
+    patience_s: float,
+) -> Ints:
+    allowance = np.empty(len(accounts), np.int64)
+    for row in range(len(accounts)):
+        if backlog[row] > 0:
+            if idle[row]:
+                renew(accounts, row)
+                idle[row], heard_s[row] = False, now_s
+            starved = in_flight[row] == 0 and left(accounts, row) <= 0
+            if starved and now_s - heard_s[row] > patience_s:
+                top_up(accounts, row, 1)
+                heard_s[row] = now_s
+        allowance[row] = max(left(accounts, row), 0)
+    return allowance
+
+
+@compiled
+def _tell(accounts: Accounts, idle: Bools, rows: Ints, backlog: Ints) -> Ints:
+    """Return (n,) the credit that senders need in all; those without a backlog become idle."""
+    for row in rows:
+        if backlog[row] == 0:
+            idle[row] = True
+    return targets(accounts, rows, backlog)
