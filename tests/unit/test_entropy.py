@@ -16,6 +16,7 @@ from fabric_emu.nic.entropy import (
     RandomEntropy,
     Reps,
 )
+from fabric_emu.nic.entropy.draws import draw
 
 PORTS = np.arange(0xC000, 0xC000 + 256, dtype=np.uint16)
 UNUSED = (EvState.ASSUMED_BAD, EvState.DENIED)
@@ -58,6 +59,16 @@ def test_of_equal_ports_the_first_is_found():
 
 
 # --- Random and oblivious ---
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 2**62))
+def test_draws_are_those_of_splitmix64(seed, size):
+    state = np.array([seed], np.uint64).view(np.int64)
+    for step in range(1, 4):
+        x = (seed + step * 0x9E3779B97F4A7C15) % 2**64
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        assert draw(state, size) == (x ^ x >> 31) % 2**63 % size
 
 
 def test_random_entropy_covers_the_values():

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.compiled import Bools, Floats, Ints, IntTable, compiled
-from fabric_emu.nic.batches import within
 
 # Credit in packets is a share of a second times a rate; do not wait for the last millionth.
 _SLACK = 1e-6
@@ -207,5 +206,6 @@ def _table(host_of_pair: Ints, hosts: int) -> Ints:
     pairs = pairs[np.argsort(host_of_pair[pairs], kind="stable")]
     count = np.bincount(host_of_pair[pairs], minlength=hosts)
     table: Ints = np.full((hosts, int(count.max(initial=1))), -1, np.int64)
-    table[host_of_pair[pairs], within(count)] = pairs
+    column = np.arange(len(pairs)) - np.repeat(np.cumsum(count) - count, count)
+    table[host_of_pair[pairs], column] = pairs
     return table
