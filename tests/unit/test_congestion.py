@@ -506,53 +506,61 @@ def scheduler(host_of_pair, **options):
     return CreditScheduler(column(*host_of_pair), LINE, PACKET, utilisation=1.0, **options)
 
 
+def hear(credit, rows, target):
+    credit.hear(rows, target, np.zeros(len(rows), bool))
+
+
 def test_credit_is_paced_and_never_more_than_wanted():
     credit = scheduler([0, 0])
-    assert credit.next_grant_s() == math.inf
-    credit.demand(column(0, 1, 0), column(5, 6, 3))
+    hear(credit, column(0, 1, 0), column(5, 6, 3))
     rows, packets = credit.grant(0.0)
     assert (rows.tolist(), packets.tolist()) == ([0], [4])  # one pull at once
-    assert credit.next_grant_s() == pytest.approx(0.004)
     rows, packets = credit.grant(0.0039)
     assert len(rows) == 0
     rows, packets = credit.grant(0.004)
     assert (rows.tolist(), packets.tolist()) == ([1], [4])
-    assert credit.next_grant_s() == pytest.approx(0.005)  # the turn of one who needs one
     rows, packets = credit.grant(1.0)
     assert (rows.tolist(), packets.tolist()) == ([0, 1], [1, 2])
     assert credit.granted.tolist() == [5, 6]
-    assert credit.next_grant_s() == math.inf
 
 
 def test_a_host_that_was_idle_saves_no_more_than_a_pull():
     credit = scheduler([0, 0], burst_packets=100)
     credit.grant(10.0)
-    credit.demand(column(0, 1), column(50, 50))
+    hear(credit, column(0, 1), column(50, 50))
     assert credit.grant(10.0)[1].sum() == 4
     assert credit.grant(10.02)[1].sum() == 20  # but a busy one makes up for a late turn
 
 
 def test_a_host_that_was_idle_beside_a_busy_one_saves_no_more_than_a_pull():
     credit = scheduler([0, 1], burst_packets=100)
-    credit.demand(column(0), column(10**6))
+    hear(credit, column(0), column(10**6))
     for now in (0.0, 0.05):
         credit.grant(now)
-    credit.demand(column(1), column(50))
+    hear(credit, column(1), column(50))
     credit.grant(0.05)
     assert credit.granted[1] == 4
 
 
 def test_utilisation_leaves_a_share_of_the_line():
     credit = CreditScheduler(column(0), LINE, PACKET, burst_packets=10**6)
-    credit.demand(column(0), column(10**6))
+    hear(credit, column(0), column(10**6))
     credit.grant(1.0)
     # 990 in a second, and the pull a host may grant at once; in whole pulls.
     assert credit.granted[0] == (990 + 4) // 4 * 4
 
 
+def test_what_was_trimmed_takes_credit_once_more():
+    credit = scheduler([0])
+    credit.hear(column(0, 0, 0), column(0, 2, 1), np.array([False, True, True]))
+    assert credit.wanted.tolist() == [4]
+    credit.hear(column(0), column(0), np.array([True]))
+    assert credit.wanted.tolist() == [5]
+
+
 def test_pairs_of_other_workers_get_nothing():
     credit = scheduler([-1, 0, -1])
-    credit.demand(column(0, 1, 2), column(9, 9, 9))
+    hear(credit, column(0, 1, 2), column(9, 9, 9))
     credit.grant(0.0)
     credit.grant(100.0)
     assert credit.granted.tolist() == [0, 9, 0]
@@ -560,9 +568,9 @@ def test_pairs_of_other_workers_get_nothing():
 
 def test_a_repeated_grant_carries_no_new_credit():
     credit = scheduler([0])
-    credit.demand(column(0), column(3))
+    hear(credit, column(0), column(3))
     credit.grant(0.0)
-    credit.repeat(column(0, 0))
+    hear(credit, column(0, 0), column(3, 3))
     rows, packets = credit.grant(0.001)
     assert (rows.tolist(), packets.tolist()) == ([0], [0])
     assert len(credit.grant(0.002)[0]) == 0
@@ -576,7 +584,7 @@ def test_grants_are_fair_and_paced(host_of_pair, waits_ms):
     burst = 12
     credit = scheduler(host_of_pair, burst_packets=burst)
     everyone = np.arange(len(host_of_pair))
-    credit.demand(everyone, np.full(len(everyone), 10**6))
+    hear(credit, everyone, np.full(len(everyone), 10**6))
     now = lost = 0.0
     for wait in waits_ms:
         now += wait / 1000
@@ -654,8 +662,7 @@ def test_credit_is_neither_minted_nor_lost(backlogs, speculative, losses):
         else:
             left = left - send
             arrived += send
-            credit.demand(rows, target[rows])
-            credit.repeat(rows)
+            hear(credit, rows, target[rows])
         told, _ = credit.grant(now)
         if not lose_grant:
             account.add(told, credit.granted[told])

@@ -8,7 +8,7 @@ does no harm and the next one heals it:
 * the receiver tells, in credit packets and acknowledgements, the credit *granted* in all.
 
 When the last packet of either kind is lost, the sender, which has something to send and no
-allowance, asks again after a timeout, and the receiver answers (``CreditScheduler.repeat``).
+allowance, asks again after a timeout, and the receiver answers (``CreditScheduler.hear``).
 """
 
 from __future__ import annotations
@@ -86,21 +86,21 @@ class CreditScheduler:
         self._hosts["last"] = -1
         self._filled_s = now_s
         self._sender = _table(host_of_pair, hosts)
-        self._open = False
         self._tell = np.zeros(len(host_of_pair), bool)
+        self._open = False
 
-    def demand(self, rows: Ints, target_packets: Ints) -> None:
-        """Take senders' targets: the packets each needs to be granted in all; rows may repeat.
+    def hear(self, rows: Ints, target_packets: Ints, cut: Bools) -> None:
+        """Take what data packets say.
 
-        An older, smaller target is passed over.
+        Args:
+            rows: (n,) their queue pairs; may repeat.
+            target_packets: (n,) packets each sender needs to be granted in all; 0 asks for
+                nothing, and an older, smaller one is passed over. Who asks for what has been
+                granted has not heard of it, and is told again.
+            cut: (n,) trimmed on the way: to be sent again, which takes credit too.
         """
-        if len(rows):
-            _raise(self.wanted, rows, target_packets)
+        if _hear(rows, target_packets, cut, self.wanted, self.granted, self._tell):
             self._open = True
-
-    def repeat(self, rows: Ints) -> None:
-        """Have the next grant tell these senders their total again, new credit or not."""
-        self._tell[rows] = True
 
     def grant(self, now_s: float) -> tuple[Ints, Ints]:
         """Grant what has become due.
@@ -123,19 +123,21 @@ class CreditScheduler:
         )
         return rows, given
 
-    def next_grant_s(self) -> float:
-        """Return when there will be something to grant; infinity when nobody asks."""
-        if self._tell.any():
-            return self._filled_s
-        wait_s = _wait_s(self.granted, self.wanted, self._hosts, self._sender, self._pull)
-        return self._filled_s + wait_s
-
 
 @compiled
-def _raise(total: Ints, rows: Ints, to: Ints) -> None:
-    """Take totals, older and smaller ones passed over."""
+def _hear(rows: Ints, target: Ints, cut: Bools, wanted: Ints, granted: Ints, tell: Bools) -> bool:
+    """Do as ``CreditScheduler.hear``; return whether any credit is needed."""
+    asked = False
     for i in range(len(rows)):
-        total[rows[i]] = max(total[rows[i]], to[i])
+        row = rows[i]
+        if target[i] > 0:
+            asked = True
+            wanted[row] = max(wanted[row], target[i])
+            tell[row] = tell[row] or target[i] <= granted[row]
+        if cut[i]:
+            asked = True
+            wanted[row] += 1
+    return asked
 
 
 @compiled
@@ -185,19 +187,6 @@ def _grant(
     rows = np.flatnonzero(tell)
     tell[rows] = False
     return rows, given[rows], waiting
-
-
-@compiled
-def _wait_s(granted: Ints, wanted: Ints, hosts: _Hosts, sender: IntTable, most: int) -> float:
-    """Return how long it takes until a host has the credit that it is to grant next."""
-    wait = np.inf
-    for h in range(len(hosts)):
-        column = _turn(granted, wanted, hosts[h].last, sender[h])
-        if column >= 0:
-            row = sender[h, column]
-            missing = min(wanted[row] - granted[row], most) - hosts[h].credit
-            wait = min(wait, max(missing, 0.0) / hosts[h].packets_per_s)
-    return wait
 
 
 def _table(host_of_pair: Ints, hosts: int) -> Ints:

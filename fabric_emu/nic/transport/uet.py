@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_emu.compiled import Ints
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT
 from fabric_emu.nic.congestion import CreditScheduler
 from fabric_emu.nic.entropy import EntropyPolicy
-from fabric_emu.nic.transport.base import Ints
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.selective import CongestionControl, Selective, SelectiveSettings
 from fabric_emu.nic.transport.space import PacketSpace
@@ -50,15 +50,7 @@ class Credited(Selective):
 
     def _note_arrivals(self, packets: Packets, now_s: float) -> None:
         # Credit takes the way back of what came last, which is known to have been open.
-        self._heard[packets.queue_pair] = packets.entropy
-        scheduler = self._scheduler
-        asked = packets.value > 0
-        if asked.any():
-            rows, wanted = packets.queue_pair[asked], packets.value[asked]
-            scheduler.demand(rows, wanted)
-            # Who asks for what has been granted has not heard of it.
-            scheduler.repeat(np.unique(rows[wanted <= scheduler.granted[rows]]))
-        if packets.trimmed.any():
-            # What was trimmed will be sent again, and that takes credit too.
-            rows, times = np.unique(packets.queue_pair[packets.trimmed], return_counts=True)
-            scheduler.demand(rows, scheduler.wanted[rows] + times)
+        pair = np.ascontiguousarray(packets.queue_pair)
+        self._heard[pair] = packets.entropy
+        target, cut = np.ascontiguousarray(packets.value), np.ascontiguousarray(packets.trimmed)
+        self._scheduler.hear(pair, target, cut)
