@@ -1,4 +1,4 @@
-"""What transports' frames have in common, whatever their headers: ends, batches, an interface."""
+"""What transports' frames have in common, whatever their headers: ends, an interface, places."""
 
 from __future__ import annotations
 
@@ -63,56 +63,6 @@ class Frames:
         return frames
 
 
-class FrameBatch:
-    """Frames of packets in the making, kind by kind.
-
-    Args:
-        packets: what to send.
-        header_length: bytes of a row.
-        fill: what rows hold where nothing is written.
-
-    Attributes:
-        packets: those to send, sorted by kind.
-        groups: kind, first and end in ``packets`` of each kind there is.
-    """
-
-    def __init__(self, packets: Packets, header_length: int, fill: int) -> None:
-        count = np.bincount(packets.kind)
-        kinds = count.nonzero()[0]
-        self._order: NDArray[np.intp] | None = None
-        if len(kinds) > 1:
-            self._order = np.argsort(packets.kind, kind="stable")
-            packets = packets.take(self._order)
-        self.packets = packets
-        end = np.cumsum(count)
-        self.groups: list[tuple[int, int, int]] = [
-            (kind, last - number, last)
-            for kind, number, last in zip(
-                kinds.tolist(), count[kinds].tolist(), end[kinds].tolist(), strict=True
-            )
-        ]
-        n = len(packets)
-        self.rows = np.full((n, header_length), fill, np.uint8)
-        self.lengths = np.empty(n, np.int64)
-        self.tails = np.empty((n, TAIL), np.uint8)
-
-    def put(self, where: slice | Ints, whole: Bytes) -> None:
-        """Take in short frames, (n, length) bytes."""
-        self.rows[where, : whole.shape[1] - TAIL] = whole[:, :-TAIL]
-        self.lengths[where] = whole.shape[1]
-        self.tails[where] = whole[:, -TAIL:]
-
-    def frames(self) -> Frames:
-        """Return the frames, in the packets' own order."""
-        if self._order is None:
-            return Frames(self.rows, self.lengths, self.tails)
-        place = np.empty(len(self._order), np.intp)
-        place[self._order] = np.arange(len(place))
-        return Frames(
-            self.rows.take(place, axis=0), self.lengths[place], self.tails.take(place, axis=0)
-        )
-
-
 class FrameFormat(Protocol):
     """Encodes packets to frames and decodes what arrived.
 
@@ -145,25 +95,34 @@ class FrameFormat(Protocol):
         """Return the header fields of received frames."""
 
 
-class Places:
-    """Where in its part each packet of a run is.
+PartOf = NDArray[np.int32]
+
+FIRST, LAST = 1, 2
+"""Bits of a packet's place in its part."""
+
+
+def part_starts(space: PacketSpace) -> Ints:
+    """Return (parts + 1,) the flat number of each part's first packet, and the end."""
+    return np.searchsorted(space.part_of, np.arange(len(space.part_message) + 1))
+
+
+@compiled
+def place_of(flat: int, part_of: PartOf, starts: Ints) -> tuple[int, int, int]:
+    """Return a packet's part, its rank in it, and its ``FIRST`` and ``LAST`` bits.
 
     Args:
-        space: the packets of the run.
+        flat: its flat number.
+        part_of: (packets,) ``PacketSpace.part_of``.
+        starts: (parts + 1,) ``part_starts``.
     """
-
-    FIRST, LAST = 1, 2
-
-    def __init__(self, space: PacketSpace) -> None:
-        self._part_of = space.part_of
-        self._start = np.searchsorted(space.part_of, np.arange(len(space.part_message) + 1))
-
-    def of(self, flat: Ints) -> tuple[NDArray[np.int32], Ints, Ints]:
-        """Return packets' parts, their ranks in them, and their ``FIRST`` and ``LAST`` bits."""
-        part = self._part_of[flat]
-        start = self._start[part]
-        last = flat + 1 == self._start[part + 1]
-        return part, flat - start, (flat == start) + last * self.LAST
+    part = part_of[flat]
+    rank = flat - starts[part]
+    place = 0
+    if rank == 0:
+        place |= FIRST
+    if flat + 1 == starts[part + 1]:
+        place |= LAST
+    return part, rank, place
 
 
 @compiled

@@ -27,7 +27,7 @@ from fabric_emu.wire.layout import (
 from fabric_emu.wire.mrc import MrcOpcode, NackCode
 from fabric_emu.wire.udp import MINIMUM_WIDTH
 
-# In the order of ``Places``' bits.
+# In the order of the bits of ``place_of``.
 RC_DATA = (
     Opcode.RC_SEND_MIDDLE,
     Opcode.RC_SEND_FIRST,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fabric_emu.switch.columns import Records
-from fabric_emu.wire.icrc import START, carry_tables
+from fabric_emu.wire.icrc import START, byte_tables
 from fabric_emu.wire.layout import PAYLOAD_BYTE
 
 POWERS = 17
@@ -30,7 +30,7 @@ def write_icrc_tables(entries: Records) -> None:
     Args:
         entries: (1,) of `ICRC_TABLES_DTYPE`.
     """
-    of_bytes = carry_tables(4).reshape(4, 256)
+    of_bytes = byte_tables([3, 2, 1, 0])
     nibbles = np.stack([of_bytes[:, :16], of_bytes[:, ::16]], axis=1)
     entries["nibble"] = nibbles.reshape(-1)
     # zlib inverts a CRC before and after; the program works between the two.

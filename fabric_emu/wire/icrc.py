@@ -1,4 +1,4 @@
-"""The RoCEv2 invariant CRC: of one frame, and of whole batches of similar frames.
+"""The RoCEv2 invariant CRC: of one frame, of frames in the making, of batches of similar frames.
 
 Source: InfiniBand Architecture Specification, annex A17.3.3; Linux
 ``drivers/infiniband/sw/rxe/rxe_icrc.c``.
@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from fabric_emu.wire.layout import ICRC_LENGTH, IP, UDP_LENGTH, ip_layout
+from fabric_emu.compiled import Bytes, ByteTable, Ints, compiled
+from fabric_emu.wire.layout import ICRC_LENGTH, IP, UDP_LENGTH, IpLayout, ip_layout
 
 START = zlib.crc32(b"\xff" * 8)
 """Before the IP header: eight bytes of ones stand where InfiniBand's local route header was."""
 
-_WORD_VALUES = 1 << 16
-_CARRY_STARTS = np.arange(4) * 256
+_ALL = 0xFFFFFFFF
+_FIRST = START ^ _ALL
+_POLYNOMIAL = 0xEDB88320
+_ONE = 1 << 31
+
+Icrcs = npt.NDArray[np.uint32]
+IcrcTable = Annotated[npt.NDArray[np.uint32], 2]
 
 
 def icrc(frame: bytes | bytearray | memoryview) -> int:
@@ -42,81 +48,42 @@ def icrc(frame: bytes | bytearray | memoryview) -> int:
     return zlib.crc32(memoryview(covered)[IP:], START)
 
 
-@lru_cache(maxsize=16)
-def word_tables(distances: tuple[int, ...]) -> npt.NDArray[np.uint32]:
-    """Return what each value of a 16-bit word XORs onto the CRC of a message.
+def byte_tables(distances: Sequence[int]) -> npt.NDArray[np.uint32]:
+    """Return what each value of a byte XORs onto the CRC of a message.
 
-    A CRC is linear: crc(a) ^ crc(b) depends on a ^ b alone. So the CRC of a message whose word
-    holds ``value`` is the CRC with the word zero, XOR the word's table at ``value``.
+    A CRC is linear: crc(a) ^ crc(b) depends on a ^ b alone. So the CRC of a message whose byte
+    holds ``value`` is the CRC with the byte zero, XOR the byte's table at ``value``.
 
     Args:
-        distances: for each word, the number of bytes between its end and the message's end.
+        distances: for each byte, the number of bytes between it and the message's end.
 
     Returns:
-        (len(distances) * 65536,) one table after the other, indexed by the word as this machine
-        reads it from memory.
+        (len(distances), 256).
     """
-    tables = np.zeros((len(distances), _WORD_VALUES), dtype=np.uint32)
+    tables = np.zeros((len(distances), 256), dtype=np.uint32)
     for table, distance in zip(tables, distances, strict=True):
-        unchanged = zlib.crc32(bytes(2 + distance))
-        for bit in range(16):
-            word = np.uint16(1 << bit).tobytes()
-            change = zlib.crc32(word + bytes(distance)) ^ unchanged
+        unchanged = zlib.crc32(bytes(1 + distance))
+        for bit in range(8):
+            change = zlib.crc32(bytes([1 << bit]) + bytes(distance)) ^ unchanged
             table[1 << bit : 2 << bit] = table[: 1 << bit] ^ np.uint32(change)
-    flat = tables.reshape(-1)
-    flat.flags.writeable = False
-    return flat
-
-
-def carry_tables(distance: int) -> npt.NDArray[np.uint32]:
-    """Return what each byte of a CRC becomes when ``distance`` zero bytes follow.
-
-    Returns:
-        (4 * 256,) one table after the other, for a CRC's bytes from the lowest on: the XOR of
-        their four values is the CRC of the longer message.
-    """
-    zeros = bytes(distance)
-    unchanged = zlib.crc32(zeros)
-    tables = np.zeros((4, 256), dtype=np.uint32)
-    for bit in range(32):
-        table, low = tables[bit // 8], 1 << bit % 8
-        change = zlib.crc32(zeros, 1 << bit) ^ unchanged
-        table[low : 2 * low] = table[:low] ^ np.uint32(change)
-    return tables.reshape(-1)
+    return tables
 
 
 class BatchIcrc:
-    """ICRCs of frames that differ from their flow's template only in a few 16-bit words.
+    """ICRCs of frames that differ from their flow's template only in a few bytes.
 
     Args:
         frames: (flows, length) uint8, whole frames of equal length, including the ICRC's place.
-        words: even byte offsets of the words that may differ.
-        compact: use the same tables, 256 kB a word, as compact batches of other lengths with
-            words the same distances apart. Takes a little longer.
+        places: offsets of the bytes that may differ.
     """
 
-    def __init__(
-        self, frames: npt.NDArray[np.uint8], words: Sequence[int], compact: bool = False
-    ) -> None:
-        length = frames.shape[1]
+    def __init__(self, frames: npt.NDArray[np.uint8], places: Sequence[int]) -> None:
         blank = frames.copy()
-        for word in words:
-            blank[:, word : word + 2] = 0
+        blank[:, places] = 0
         self._base = np.array([icrc(frame.tobytes()) for frame in blank], dtype=np.uint32)
-        self._columns = np.array([word // 2 for word in words])
-        self._starts = (np.arange(len(words)) * _WORD_VALUES)[:, np.newaxis]
-        end = max(words) + 2 if compact else length - ICRC_LENGTH
-        self._distances = tuple(end - word - 2 for word in words)
-        self._tables = word_tables(self._distances)
-        self._carry = carry_tables(length - ICRC_LENGTH - end) if compact else None
-
-    def __getstate__(self) -> dict[str, object]:
-        # The tables are many megabytes and quickly made: they do not travel to other processes.
-        return {name: value for name, value in vars(self).items() if name != "_tables"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self._tables = word_tables(self._distances)
+        self._places = np.array(places, dtype=np.int64)
+        end = frames.shape[1] - ICRC_LENGTH
+        self._tables = byte_tables([end - place - 1 for place in places])
 
     def icrc(
         self, flow: npt.NDArray[np.integer], rows: npt.NDArray[np.uint8]
@@ -125,15 +92,90 @@ class BatchIcrc:
 
         Args:
             flow: (n,) index of each frame's template.
-            rows: (n, bytes) the frames' first bytes, as far as the last word at least.
+            rows: (n, bytes) the frames' first bytes, as far as the last that may differ at least.
         """
-        # One (words, n) gather: few numpy calls for small batches, and for large ones the XOR
-        # runs along n. Byte-wide tables fit a smaller cache but need twice the look-ups, which
-        # costs more at every batch size.
-        index = rows.view(np.uint16).T[self._columns] + self._starts
-        icrcs: npt.NDArray[np.uint32] = np.bitwise_xor.reduce(self._tables[index], axis=0)
-        if self._carry is not None:
-            each = icrcs.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4) + _CARRY_STARTS
-            icrcs = np.bitwise_xor.reduce(self._carry[each], axis=1)
-        icrcs ^= self._base[flow]
+        icrcs: npt.NDArray[np.uint32] = self._base[flow]
+        _change(rows, self._places, self._tables, icrcs)
         return icrcs
+
+
+@compiled
+def _change(rows: ByteTable, places: Ints, tables: IcrcTable, icrcs: Icrcs) -> None:
+    """XOR onto ICRCs what the bytes in some places change."""
+    for frame in range(len(rows)):
+        for place in range(len(places)):
+            icrcs[frame] ^= tables[place, rows[frame, places[place]]]
+
+
+# A CRC of 32 bits is a polynomial whose highest power stands in the lowest bit. Half-way through
+# a message it is kept without the complement that zlib returns it with.
+_WORD = byte_tables([3, 2, 1, 0]).astype(np.int64)
+
+
+@compiled
+def _behind_word(crc: int) -> int:
+    """Return what a CRC becomes behind the four bytes that have been XORed onto it."""
+    low = _WORD[0, crc & 0xFF] ^ _WORD[1, crc >> 8 & 0xFF]
+    return int(low ^ _WORD[2, crc >> 16 & 0xFF] ^ _WORD[3, crc >> 24])
+
+
+@compiled
+def _product(crc: int, other: int) -> int:
+    """Multiply polynomials modulo the CRC's."""
+    product = 0
+    for _ in range(32):
+        if other & _ONE:
+            product ^= crc
+        other <<= 1
+        crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+    return product
+
+
+def fillings(words: int, value: int) -> npt.NDArray[np.uint32]:
+    """Return what payload of one value does to an ICRC that has come to its beginning.
+
+    Returns:
+        (words + 1, 2): by the number of four-byte words, a factor and a summand.
+    """
+    table = np.zeros((words + 1, 2), np.uint32)
+    _fill(table, value * 0x01010101)
+    return table
+
+
+@compiled
+def _fill(table: IcrcTable, word: int) -> None:
+    table[0, 0] = _ONE
+    for words in range(1, len(table)):
+        table[words, 0] = _behind_word(table[words - 1, 0])
+        table[words, 1] = _behind_word(table[words - 1, 1] ^ word)
+
+
+def masks(layout: IpLayout, length: int) -> npt.NDArray[np.uint8]:
+    """Return (length,) the bits of a frame's first bytes that an ICRC takes as ones."""
+    masks = np.zeros(length, np.uint8)
+    for offset, bits in layout.masked:
+        masks[offset] = bits
+    return masks
+
+
+@compiled
+def row_icrc(row: Bytes, length: int, masks: Bytes, fillings: IcrcTable) -> int:
+    """Return the ICRC of a frame whose first bytes are in a row, the others filling.
+
+    Args:
+        row: (bytes,) from the Ethernet header on; the IP packet up to the row's end, and up to
+            the ICRC, is of whole four-byte words.
+        length: of the frame, ICRC included.
+        masks: (bytes,) of the frame's IP version.
+        fillings: of as many words at least as are behind the row.
+    """
+    covered = length - ICRC_LENGTH
+    crc = _FIRST
+    for at in range(IP, min(covered, len(row)), 4):
+        for byte in range(4):
+            crc ^= int(row[at + byte] | masks[at + byte]) << 8 * byte
+        crc = _behind_word(crc)
+    if covered > len(row):
+        factor, summand = fillings[(covered - len(row)) // 4]
+        crc = _product(crc, factor) ^ summand
+    return crc ^ _ALL

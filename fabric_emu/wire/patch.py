@@ -1,20 +1,14 @@
-"""Frames in bulk: copies of a template per flow with chosen fields written anew.
-
-For control packets, which are short and whose every field may change, and for frames without an
-ICRC; ``template`` makes RoCEv2's data frames.
-"""
+"""Fields of frames in the making, written into copies of a template's first bytes."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_emu.wire.icrc import BatchIcrc
-from fabric_emu.wire.layout import ICRC_LENGTH
+from fabric_emu.compiled import Bytes, compiled
+from fabric_emu.wire.layout import IP, IPV4, IPV4_CHECKSUM, IPV4_LENGTH, IPV6_LENGTH, UDP_LENGTH
+
+_IPV4_UDP = IPV4.udp
 
 
 def column(rows: NDArray[np.uint8], offset: int, dtype: str) -> NDArray[np.unsignedinteger]:
@@ -28,74 +22,31 @@ def column(rows: NDArray[np.uint8], offset: int, dtype: str) -> NDArray[np.unsig
     return view
 
 
-@dataclass(frozen=True)
-class Field:
-    """Where a field lies.
-
-    Attributes:
-        offset: of its first byte, from the start of the frame.
-        dtype: in network order, such as ``">u4"``.
-    """
-
-    offset: int
-    dtype: str
+@compiled
+def put(row: Bytes, offset: int, size: int, value: int) -> None:
+    """Write the low bytes of a number into a field of ``size`` bytes, in network byte order."""
+    for byte in range(size):
+        row[offset + byte] = value >> 8 * (size - 1 - byte) & 0xFF
 
 
-class PatchedFrames:
-    """Frames of one kind for many flows.
+@compiled
+def set_length(row: Bytes, udp: int, length: int) -> None:
+    """Make the IP and UDP headers say that a frame has this length.
 
     Args:
-        frames: one whole frame per flow, all of one length; with an ICRC at the end when
-            ``has_icrc``, its value ignored.
-        fields: what ``build`` may write, by name.
-        has_icrc: RoCEv2 frames have one, Ultra Ethernet's have not.
-        kept: leading bytes that ``build`` returns, of frames without an ICRC; all unless given.
-
-    Attributes:
-        length: bytes of a frame.
-
-    Raises:
-        ValueError: frames of different lengths.
+        row: (UDP header's end at least,).
+        udp: where the UDP header starts.
+        length: bytes of the whole frame.
     """
-
-    def __init__(
-        self,
-        frames: Sequence[bytes] | NDArray[np.uint8],
-        fields: Mapping[str, Field],
-        has_icrc: bool = True,
-        kept: int | None = None,
-    ) -> None:
-        if len({len(frame) for frame in frames}) != 1:
-            raise ValueError("frames of one kind must have one length")
-        self.length = len(frames[0])
-        whole = (
-            frames
-            if isinstance(frames, np.ndarray)
-            else np.frombuffer(b"".join(frames), np.uint8).reshape(-1, self.length)
-        )
-        self._fields = {name: (each.offset, each.dtype) for name, each in fields.items()}
-        self._icrc = None
-        if has_icrc:
-            words = sorted(
-                {
-                    byte & ~1
-                    for offset, dtype in self._fields.values()
-                    for byte in range(offset, offset + int(dtype[-1]))
-                }
-            )
-            self._icrc = BatchIcrc(whole, words)
-        self._frames = whole if kept is None else np.ascontiguousarray(whole[:, :kept])
-
-    def build(self, flow: NDArray[np.integer], **columns: Any) -> NDArray[np.uint8]:
-        """Return (n, length or ``kept``) the frames or their leading bytes.
-
-        Args:
-            flow: (n,) index into the templates.
-            **columns: values of fields, (n,) or a scalar for all; others keep the template's.
-        """
-        rows = self._frames.take(flow, axis=0)
-        for name, values in columns.items():
-            column(rows, *self._fields[name])[:] = values
-        if self._icrc is not None:
-            column(rows, self.length - ICRC_LENGTH, "<u4")[:] = self._icrc.icrc(flow, rows)
-        return rows
+    put(row, udp + UDP_LENGTH, 2, length - udp)
+    if udp != _IPV4_UDP:
+        put(row, IPV6_LENGTH, 2, length - udp)
+        return
+    put(row, IPV4_LENGTH, 2, length - IP)
+    put(row, IPV4_CHECKSUM, 2, 0)
+    total = 0
+    for word in range(IP, udp, 2):
+        total += int(row[word]) << 8 | int(row[word + 1])
+    for _ in range(2):
+        total = (total & 0xFFFF) + (total >> 16)
+    put(row, IPV4_CHECKSUM, 2, ~total)

@@ -11,21 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fabric_emu.wire.layout import (
-    IP,
-    IPV4,
-    IPV4_CHECKSUM,
-    IPV4_LENGTH,
-    IPV6,
-    IPV6_LENGTH,
-    UDP_LENGTH,
-)
-from fabric_emu.wire.patch import column
+from fabric_emu.compiled import ByteTable, Ints, compiled
+from fabric_emu.wire.layout import IP, IPV4, IPV6
+from fabric_emu.wire.patch import set_length
 from fabric_emu.wire.rocev2 import Envelope
 
 Bytes = npt.NDArray[np.uint8]
 
-_IPV4_HEADER = 20
 _UDP_HEADER = 8
 
 
@@ -59,7 +51,8 @@ def replicate(frame: bytes, heads: Bytes) -> Bytes:
     return rows
 
 
-def set_lengths(rows: Bytes, udp: int, lengths: npt.NDArray[np.integer]) -> None:
+@compiled
+def set_lengths(rows: ByteTable, udp: int, lengths: Ints) -> None:
     """Make the IP and UDP headers say that frames have these lengths.
 
     Args:
@@ -67,14 +60,5 @@ def set_lengths(rows: Bytes, udp: int, lengths: npt.NDArray[np.integer]) -> None
         udp: where the UDP header starts.
         lengths: (n,) bytes of the whole frames.
     """
-    datagram = lengths - udp
-    column(rows, udp + UDP_LENGTH, ">u2")[:] = datagram
-    if udp == IPV6.udp:
-        column(rows, IPV6_LENGTH, ">u2")[:] = datagram
-        return
-    column(rows, IPV4_LENGTH, ">u2")[:] = lengths - IP
-    column(rows, IPV4_CHECKSUM, ">u2")[:] = 0
-    words = rows[:, IP : IP + _IPV4_HEADER].copy().view(">u2").sum(axis=1, dtype=np.uint32)
-    for _ in range(2):
-        words = (words & 0xFFFF) + (words >> 16)
-    column(rows, IPV4_CHECKSUM, ">u2")[:] = ~words & 0xFFFF
+    for frame in range(len(rows)):
+        set_length(rows[frame], udp, lengths[frame])

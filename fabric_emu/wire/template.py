@@ -47,7 +47,6 @@ class FrameTemplates:
         frames: one scapy frame per flow, or (flows, length) uint8 of whole frames whose ICRC is
             ignored; all of one IP version, one length, the same extension headers, and the same
             payload after the send time.
-        compact: see ``BatchIcrc``: for sets of frames of many lengths.
 
     Attributes:
         length: bytes of a whole frame, Ethernet header to ICRC.
@@ -61,9 +60,7 @@ class FrameTemplates:
         ValueError: the frames do not fit together, or are not RoCEv2.
     """
 
-    def __init__(
-        self, frames: Sequence[Packet] | npt.NDArray[np.uint8], compact: bool = False
-    ) -> None:
+    def __init__(self, frames: Sequence[Packet] | npt.NDArray[np.uint8]) -> None:
         if isinstance(frames, np.ndarray):
             whole = frames
         else:
@@ -92,16 +89,14 @@ class FrameTemplates:
         self.headers: npt.NDArray[np.uint8] = whole[:, : self.header_length].copy()
         self.payload: npt.NDArray[np.uint8] = rest[0].copy()
 
-        words = [self._udp + SOURCE_PORT, self._udp + ACK_REQUEST, self._udp + ACK_REQUEST + 2]
-        words += range(self._send_time, self.header_length, 2)
-        self._icrc = BatchIcrc(whole, words, compact)
+        places = [self._udp + SOURCE_PORT, self._udp + SOURCE_PORT + 1]
+        places += range(self._udp + ACK_REQUEST, self._udp + EXTENSION)
+        places += range(self._send_time, self.header_length)
+        self._icrc = BatchIcrc(whole, places)
         patched = {"RETH": _ADDRESS_LENGTH, "AETH": HEADER_LENGTH["AETH"]}
         length = patched.get(self._extension[0], 0) if self._extension else 0
-        self._icrc_with_extension = (
-            BatchIcrc(whole, [*words, *range(extension, extension + length, 2)], compact)
-            if length
-            else self._icrc
-        )
+        places += range(extension, extension + length)
+        self._icrc_with_extension = BatchIcrc(whole, places) if length else self._icrc
 
     def build(
         self,
@@ -138,11 +133,7 @@ class FrameTemplates:
             ValueError: a column these frames have no field for.
             IndexError: a flow that does not exist.
         """
-        if out is None:
-            rows = self.headers.take(flow, axis=0)
-        else:
-            rows = out
-            rows[:] = self.headers.take(flow, axis=0)
+        rows: npt.NDArray[np.uint8] = self.headers.take(flow, axis=0)
         udp = self._udp
         if source_port is not None:
             column(rows, udp + SOURCE_PORT, ">u2")[:] = source_port
@@ -159,15 +150,18 @@ class FrameTemplates:
             word = column(rows, IP, ">u4")
             label = np.asarray(flow_label) & _FLOW_LABEL
             word[:] = (word & _NOT_FLOW_LABEL) | label
-        if address is None and aeth is None:
-            return rows, self._icrc.icrc(flow, rows).astype("<u4", copy=False)
         if address is not None:
             self._require(self._extension[:1] == ("RETH",), "address")
             column(rows, udp + EXTENSION, ">u8")[:] = address
         if aeth is not None:
             self._require(self._extension[:1] == ("AETH",), "aeth")
             column(rows, udp + EXTENSION, ">u4")[:] = aeth
-        return rows, self._icrc_with_extension.icrc(flow, rows).astype("<u4", copy=False)
+        extended = address is not None or aeth is not None
+        icrc = (self._icrc_with_extension if extended else self._icrc).icrc(flow, rows)
+        if out is not None:
+            out[:] = rows
+            rows = out
+        return rows, icrc.astype("<u4", copy=False)
 
     def assemble(
         self, rows: npt.NDArray[np.uint8], icrc: npt.NDArray[np.uint32]

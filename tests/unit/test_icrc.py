@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabric_emu.wire.icrc import BatchIcrc, icrc, word_tables
+from fabric_emu.wire.icrc import BatchIcrc, byte_tables, icrc
 from fabric_emu.wire.rocev2 import BTH, Envelope, Opcode, acknowledge_frame, cnp_frame, write_frame
 
 IPV4 = Envelope(
@@ -115,18 +115,16 @@ def test_only_whole_rocev2_frames_have_an_icrc() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(message=st.binary(min_size=8, max_size=8), tail=st.integers(0, 5000))
-def test_word_tables_give_the_difference_from_zero(message: bytes, tail: int) -> None:
-    distances = (6 + tail, tail)
-    tables = word_tables(distances).reshape(2, 65536)
-    first, *_, last = np.frombuffer(message, dtype=np.uint16)
-    blank = bytes(2) + message[2:6] + bytes(2 + tail)
+def test_byte_tables_give_the_difference_from_zero(message: bytes, tail: int) -> None:
+    tables = byte_tables([7 + tail, tail])
+    blank = bytes(1) + message[1:7] + bytes(1 + tail)
     whole = message + bytes(tail)
-    assert zlib.crc32(blank) ^ int(tables[0, first] ^ tables[1, last]) == zlib.crc32(whole)
+    change = int(tables[0, message[0]] ^ tables[1, message[-1]])
+    assert zlib.crc32(blank) ^ change == zlib.crc32(whole)
 
 
 @BOTH
-@pytest.mark.parametrize("compact", [False, True])
-def test_batch_equals_one_by_one(envelope: Envelope, compact: bool) -> None:
+def test_batch_equals_one_by_one(envelope: Envelope) -> None:
     rng = np.random.default_rng(11)
     frames = np.stack(
         [
@@ -134,13 +132,12 @@ def test_batch_equals_one_by_one(envelope: Envelope, compact: bool) -> None:
             for q in range(5)
         ]
     )
-    words = (34, 52, 70, 120) if envelope is IPV4 else (54, 72, 90, 140)
-    batch = BatchIcrc(frames, words, compact)
+    places = [34, 35, 52, 71, 120] if envelope is IPV4 else [54, 55, 72, 91, 140]
+    batch = BatchIcrc(frames, places)
     flow = rng.integers(0, 5, size=200)
     rows = frames[flow]
-    for word in words:
-        rows[:, word : word + 2] = rng.integers(0, 256, size=(200, 2))
+    for place in places:
+        rows[:, place] = rng.integers(0, 256, size=200)
     assert batch.icrc(flow, rows).tolist() == [icrc(row.tobytes()) for row in rows]
     sent = pickle.dumps(batch)
-    assert len(sent) < 1 << 16  # one table has 256 kB
     assert pickle.loads(sent).icrc(flow, rows).tolist() == batch.icrc(flow, rows).tolist()
