@@ -49,6 +49,12 @@ class Frames:
     lengths: Ints
     tails: Bytes
 
+    @classmethod
+    def room(cls, count: int, header_length: int) -> Frames:
+        """Return frames that have yet to be written."""
+        rows = np.empty((count, header_length), np.uint8)
+        return cls(rows, np.empty(count, np.int64), np.empty((count, TAIL), np.uint8))
+
     def assemble(self, payload: Bytes) -> list[bytes]:
         """Return whole frames, as the slots of a transmit ring hold them.
 

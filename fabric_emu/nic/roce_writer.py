@@ -10,7 +10,7 @@ from fabric_emu.nic.roce_reader import MRC_DATA, RC_DATA
 from fabric_emu.nic.templates import Templates, start
 from fabric_emu.nic.transport.packets import Kind, Packets, Rows
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.wire.icrc import IcrcTable, fillings, masks, row_icrc
+from fabric_emu.wire.icrc import IcrcTable, fillings, icrc_masks, row_icrc
 from fabric_emu.wire.layout import (
     EXTENSION,
     HEADER_LENGTH,
@@ -47,15 +47,14 @@ class RoceWriter:
         self._udp, self._mrc = ip.udp, mrc
         self._opcodes = np.array(MRC_DATA if mrc else RC_DATA, np.int64)
         length = templates.rows.shape[1]
-        self._masks = masks(ip, length)
+        self._masks = icrc_masks(ip, length)
         behind = int(templates.lengths[Kind.DATA]) - TAIL - length
         self._fillings = fillings(behind // 4, fill)
 
     def write(self, packets: Packets, now_ns: int) -> Frames:
         """Return the frames of packets, in their order."""
-        space, templates, n = self._space, self._templates, len(packets)
-        rows = np.empty((n, templates.rows.shape[1]), np.uint8)
-        lengths, tails = np.empty(n, np.int64), np.empty((n, TAIL), np.uint8)
+        space, templates = self._space, self._templates
+        frames = Frames.room(len(packets), templates.rows.shape[1])
         _write(
             packets.rows,
             now_ns,
@@ -74,17 +73,11 @@ class RoceWriter:
             self._opcodes,
             self._masks,
             self._fillings,
-            rows,
-            lengths,
-            tails,
+            frames.rows,
+            frames.lengths,
+            frames.tails,
         )
-        return Frames(rows, lengths, tails)
-
-
-@compiled
-def _put_reth(row: Bytes, at: int, address: int, size: int) -> None:
-    put(row, at, 8, address)
-    put(row, at + 12, 4, size)
+        return frames
 
 
 @compiled
@@ -133,9 +126,12 @@ def _write(
             flat = first[pair] + psn
             size = sizes[flat]
             row[udp + OPCODE] = opcodes[place_of(flat, part_of, starts)[2]]
+            body = at
             if mrc:
-                _put_reth(row, at, psn * full, size)
-            length = _put_payload(row, udp, at + _RETH if mrc else at, size, size == full, now_ns)
+                put(row, at, 8, psn * full)
+                put(row, at + 12, 4, size)
+                body += _RETH
+            length = _put_payload(row, udp, body, size, size == full, now_ns)
         elif kind == Kind.SACK:
             put(row, at, 4, packet.echo_psn)
             put(row, at + 4, 2, packet.echo)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fabric_emu.compiled import Bytes, ByteTable, Ints, compiled
 from fabric_emu.nic.formats import TAIL, Frames, PartOf, part_starts, place_of
 from fabric_emu.nic.templates import Templates, start
@@ -32,6 +30,8 @@ from fabric_emu.wire.uet_layout import (
 )
 
 _FARTHEST = 1 << 15
+"""Packets from the cumulative number, as far as 16 signed bits reach."""
+
 _WRITE = 1 << 24
 _REQUEST_PROLOGUE = prologue(PdsType.RUD_CC_REQ, NextHeader.STUB_REQUEST, ACK_REQUEST)
 _SACK_PROLOGUE = prologue(PdsType.ACK_CC, NextHeader.STUB_RESPONSE)
@@ -59,9 +59,8 @@ class UetWriter:
 
     def write(self, packets: Packets, now_ns: int) -> Frames:
         """Return the frames of packets, in their order."""
-        space, templates, n = self._space, self._templates, len(packets)
-        rows = np.empty((n, templates.rows.shape[1]), np.uint8)
-        lengths, tails = np.empty(n, np.int64), np.empty((n, TAIL), np.uint8)
+        space, templates = self._space, self._templates
+        frames = Frames.room(len(packets), templates.rows.shape[1])
         _write(
             packets.rows,
             now_ns,
@@ -78,11 +77,11 @@ class UetWriter:
             templates.planes,
             self._udp,
             self._fill,
-            rows,
-            lengths,
-            tails,
+            frames.rows,
+            frames.lengths,
+            frames.tails,
         )
-        return Frames(rows, lengths, tails)
+        return frames
 
 
 @compiled
@@ -94,16 +93,6 @@ def _put_request(
     put(udp, REQUEST, 4, _WRITE | place << 16 | message & 0xFFFF)
     put(udp, REQUEST + 4, 4, offset)
     put(udp, SEND_TIME, TIMESTAMP_LENGTH, now_ns)
-
-
-@compiled
-def _offset_of(answered: int, cumulative: int) -> int:
-    """Return what a SACK says of the number answered.
-
-    One too far away for 16 bits becomes the cumulative one, which has arrived too.
-    """
-    offset = answered - cumulative
-    return offset if -_FARTHEST <= offset < _FARTHEST else 0
 
 
 @compiled
@@ -153,8 +142,11 @@ def _write(
                 set_length(row, at, length)
         elif kind == Kind.SACK:
             psn -= 1
+            offset = packet.echo_psn - psn
+            if not -_FARTHEST <= offset < _FARTHEST:
+                offset = 0  # answers the cumulative number, which has arrived too
             put(udp, PROLOGUE, 2, _SACK_PROLOGUE | mark)
-            put(udp, PSN_OFFSET, 2, _offset_of(packet.echo_psn, psn))
+            put(udp, PSN_OFFSET, 2, offset)
             put(udp, SACK_BITMAP, 8, packet.bitmap)
             put(udp, _SACK_ENTROPY, 2, packet.echo)
         elif kind == Kind.TRIM_NACK:

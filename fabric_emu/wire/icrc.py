@@ -21,8 +21,6 @@ START = zlib.crc32(b"\xff" * 8)
 
 _ALL = 0xFFFFFFFF
 _FIRST = START ^ _ALL
-_POLYNOMIAL = 0xEDB88320
-_ONE = 1 << 31
 
 Icrcs = npt.NDArray[np.uint32]
 IcrcTable = Annotated[npt.NDArray[np.uint32], 2]
@@ -107,8 +105,7 @@ def _change(rows: ByteTable, places: Ints, tables: IcrcTable, icrcs: Icrcs) -> N
             icrcs[frame] ^= tables[place, rows[frame, places[place]]]
 
 
-# A CRC of 32 bits is a polynomial whose highest power stands in the lowest bit. Half-way through
-# a message it is kept without the complement that zlib returns it with.
+# Half-way through a message a CRC is kept without the complement that zlib returns it with.
 _WORD = byte_tables([3, 2, 1, 0]).astype(np.int64)
 
 
@@ -116,41 +113,32 @@ _WORD = byte_tables([3, 2, 1, 0]).astype(np.int64)
 def _behind_word(crc: int) -> int:
     """Return what a CRC becomes behind the four bytes that have been XORed onto it."""
     low = _WORD[0, crc & 0xFF] ^ _WORD[1, crc >> 8 & 0xFF]
-    return int(low ^ _WORD[2, crc >> 16 & 0xFF] ^ _WORD[3, crc >> 24])
-
-
-@compiled
-def _product(crc: int, other: int) -> int:
-    """Multiply polynomials modulo the CRC's."""
-    product = 0
-    for _ in range(32):
-        if other & _ONE:
-            product ^= crc
-        other <<= 1
-        crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-    return product
+    return int(low ^ (_WORD[2, crc >> 16 & 0xFF] ^ _WORD[3, crc >> 24 & 0xFF]))
 
 
 def fillings(words: int, value: int) -> npt.NDArray[np.uint32]:
-    """Return what payload of one value does to an ICRC that has come to its beginning.
+    """Return what payload of one value makes of the ICRC that it is behind.
 
     Returns:
-        (words + 1, 2): by the number of four-byte words, a factor and a summand.
+        (words + 1, 33): by the number of four-byte words, what each of the ICRC's bits becomes,
+        from the lowest on, and what is added to their sum.
     """
-    table = np.zeros((words + 1, 2), np.uint32)
+    table = np.zeros((words + 1, 33), np.uint32)
     _fill(table, value * 0x01010101)
     return table
 
 
 @compiled
 def _fill(table: IcrcTable, word: int) -> None:
-    table[0, 0] = _ONE
+    for bit in range(32):
+        table[0, bit] = 1 << bit
+        for words in range(1, len(table)):
+            table[words, bit] = _behind_word(table[words - 1, bit])
     for words in range(1, len(table)):
-        table[words, 0] = _behind_word(table[words - 1, 0])
-        table[words, 1] = _behind_word(table[words - 1, 1] ^ word)
+        table[words, 32] = _behind_word(table[words - 1, 32] ^ word)
 
 
-def masks(layout: IpLayout, length: int) -> npt.NDArray[np.uint8]:
+def icrc_masks(layout: IpLayout, length: int) -> npt.NDArray[np.uint8]:
     """Return (length,) the bits of a frame's first bytes that an ICRC takes as ones."""
     masks = np.zeros(length, np.uint8)
     for offset, bits in layout.masked:
@@ -166,16 +154,20 @@ def row_icrc(row: Bytes, length: int, masks: Bytes, fillings: IcrcTable) -> int:
         row: (bytes,) from the Ethernet header on; the IP packet up to the row's end, and up to
             the ICRC, is of whole four-byte words.
         length: of the frame, ICRC included.
-        masks: (bytes,) of the frame's IP version.
-        fillings: of as many words at least as are behind the row.
+        masks: (bytes,) ``icrc_masks`` of the frame's IP version.
+        fillings: ``fillings`` for at least the words between the row and the ICRC.
     """
     covered = length - ICRC_LENGTH
     crc = _FIRST
     for at in range(IP, min(covered, len(row)), 4):
+        word = 0
         for byte in range(4):
-            crc ^= int(row[at + byte] | masks[at + byte]) << 8 * byte
-        crc = _behind_word(crc)
+            word |= int(row[at + byte] | masks[at + byte]) << 8 * byte
+        crc = _behind_word(crc ^ word)
     if covered > len(row):
-        factor, summand = fillings[(covered - len(row)) // 4]
-        crc = _product(crc, factor) ^ summand
+        filling = fillings[(covered - len(row)) // 4]
+        total = int(filling[32])
+        for bit in range(32):
+            total ^= int(filling[bit]) * (crc >> bit & 1)
+        crc = total
     return crc ^ _ALL

@@ -340,6 +340,11 @@ def test_limits_are_named() -> None:
         RoceFrames(small, rows, of_one, False, FILL)
 
 
+def test_packets_that_have_no_frames_are_refused() -> None:
+    with pytest.raises(ValueError, match="of this kind have no frames"):
+        some(made(4, True), Kind.CREDIT)
+
+
 def test_no_packets_make_no_frames() -> None:
     frames = made(4, False)
     assert on_the_wire(frames, Packets.none()) == []

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabric_emu.wire.icrc import BatchIcrc, byte_tables, icrc
+from fabric_emu.wire.icrc import BatchIcrc, byte_tables, fillings, icrc, icrc_masks, row_icrc
+from fabric_emu.wire.layout import ip_layout
 from fabric_emu.wire.rocev2 import BTH, Envelope, Opcode, acknowledge_frame, cnp_frame, write_frame
 
 IPV4 = Envelope(
@@ -140,4 +141,28 @@ def test_batch_equals_one_by_one(envelope: Envelope) -> None:
         rows[:, place] = rng.integers(0, 256, size=200)
     assert batch.icrc(flow, rows).tolist() == [icrc(row.tobytes()) for row in rows]
     sent = pickle.dumps(batch)
+    assert len(sent) < 1 << 16
     assert pickle.loads(sent).icrc(flow, rows).tolist() == batch.icrc(flow, rows).tolist()
+
+
+@BOTH
+@settings(max_examples=40, deadline=None)
+@given(
+    words=st.integers(0, 1100),
+    row_words=st.integers(0, 20),
+    fill=st.integers(0, 0xFF),
+    port=st.integers(0, 0xFFFF),
+)
+def test_of_filled_frames_the_first_bytes_tell(
+    envelope: Envelope, words: int, row_words: int, fill: int, port: int
+) -> None:
+    frame = write_frame(envelope, qpn=7, psn=1, payload=bytes([fill]) * 4 * words)
+    frame["UDP"].sport = port
+    wire = bytes(frame)
+    layout = ip_layout(wire)
+    headers = len(wire) - 4 * words - 4
+    row = np.full(headers + 4 * row_words, 0xEE, np.uint8)
+    kept = wire[:-4][: len(row)]
+    row[: len(kept)] = np.frombuffer(kept, np.uint8)
+    masks = icrc_masks(layout, len(row))
+    assert row_icrc(row, len(wire), masks, fillings(1100, fill)) == stored(wire)

@@ -369,6 +369,11 @@ def test_limits_are_named() -> None:
         UetFrames(replace(SPACE, payload=11), rows, of_one, FILL)
 
 
+def test_packets_that_have_no_frames_are_refused() -> None:
+    with pytest.raises(ValueError, match="of this kind have no frames"):
+        some(made(4), Kind.CNP)
+
+
 def test_no_packets_make_no_frames() -> None:
     frames = made(6)
     assert on_the_wire(frames, Packets.none()) == []
