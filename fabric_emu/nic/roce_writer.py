@@ -10,7 +10,6 @@ from fabric_emu.nic.roce_reader import MRC_DATA, RC_DATA
 from fabric_emu.nic.templates import Templates, start
 from fabric_emu.nic.transport.packets import Kind, Packets, Rows
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.wire.icrc import IcrcTable, fillings, icrc_masks, row_icrc
 from fabric_emu.wire.layout import (
     EXTENSION,
     HEADER_LENGTH,
@@ -23,6 +22,7 @@ from fabric_emu.wire.layout import (
 )
 from fabric_emu.wire.mrc import NackCode
 from fabric_emu.wire.patch import put, set_length
+from fabric_emu.wire.row_icrc import IcrcTable, fillings, icrc_masks, row_icrc
 
 _RETH = HEADER_LENGTH["RETH"]
 _TRIMMED, _TRIMMED_LAST_HOP = int(NackCode.TRIMMED), int(NackCode.TRIMMED_LAST_HOP)

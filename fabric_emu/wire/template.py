@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fabric_emu.wire.icrc import BatchIcrc
 from fabric_emu.wire.layout import (
     ACK_REQUEST,
     EXTENSION,
@@ -29,6 +28,7 @@ from fabric_emu.wire.layout import (
     ip_layout,
 )
 from fabric_emu.wire.patch import column
+from fabric_emu.wire.row_icrc import BatchIcrc
 
 if TYPE_CHECKING:
     from scapy.packet import Packet

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabric_emu.wire.icrc import BatchIcrc, byte_tables, fillings, icrc, icrc_masks, row_icrc
+from fabric_emu.wire.icrc import byte_tables, icrc
 from fabric_emu.wire.layout import ip_layout
 from fabric_emu.wire.rocev2 import BTH, Envelope, Opcode, acknowledge_frame, cnp_frame, write_frame
+from fabric_emu.wire.row_icrc import BatchIcrc, fillings, icrc_masks, row_icrc
 
 IPV4 = Envelope(
     source_mac="02:00:00:00:00:01",
