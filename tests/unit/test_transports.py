@@ -239,6 +239,24 @@ def test_a_queue_pair_without_answers_fails_after_its_retries():
         assert np.isnan(transport.ledger.finished_s).all()
 
 
+def test_packets_of_one_outage_count_as_one_timeout_however_often_their_sender_looks():
+    graph = permutation(range(2), 400_000, 1)
+    space = space_of(graph)
+    transport = recipe("mrc", space, retries=1).make(graph, space, np.ones(2, bool))
+    timeout_s, now, sent = 5 * RTT_S, 0.0, 0
+    while now < timeout_s:  # one packet a tick of either host, and nothing comes back
+        sent += len(transport.transmit(now, np.ones(2, np.int64)))
+        now += TICK_S
+    assert 2 * (transport._settings.retries + 2) < sent
+    while now < 2 * timeout_s:
+        transport.transmit(now, np.zeros(2, np.int64))
+        now += TICK_S
+    assert transport.counters["timeouts"] == sent
+    assert not transport.failed.any()
+    noticed_s = np.concatenate(transport.noticed_s)
+    assert noticed_s == pytest.approx(np.full(sent, timeout_s), abs=1.01 * TICK_S)
+
+
 def test_acknowledgements_can_be_coalesced():
     graph = permutation(range(2), 64_000, 1)
     space = space_of(graph)

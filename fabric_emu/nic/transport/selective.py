@@ -64,8 +64,8 @@ class SelectiveSettings:
     """Parameters of a selective transport.
 
     Attributes:
-        timeout_s: a packet unacknowledged for so long is lost; doubled with each timeout in a
-            row without progress.
+        timeout_s: a packet unacknowledged for so long is lost; doubled, for what is sent from
+            then on, with each timeout in a row without progress.
         overtaken_s: so is one sent so long before a packet that has been acknowledged: longer
             than paths differ.
         retries: timeouts in a row after which the queue pair fails.
@@ -108,6 +108,7 @@ class Selective(Transport):
         self._lost = np.zeros(n, np.int64)
         self._retries = np.zeros(n, np.int64)
         self._newest_s = np.full(n, -np.inf)
+        self._timed_out_s = np.full(n, -np.inf)
         # Receiver.
         self._first_missing = np.zeros(n, np.int64)
         self._highest_seen = np.zeros(n, np.int64)
@@ -215,6 +216,7 @@ class Selective(Transport):
             now_s,
             self._settings.timeout_s,
             self._settings.overtaken_s,
+            self._settings.retries,
             self._by_host,
             self.space.first,
             self.next,
@@ -222,16 +224,14 @@ class Selective(Transport):
             self._in_flight,
             self._sent,
             self._newest_s,
+            self._timed_out_s,
             self._retries,
+            self.failed,
         )
         if not len(flat):
             return
         self._entropy.on_loss(pair, self._used_by(flat), now_s)
         self._lose(flat, pair, now_s)
-        if late.any():
-            hit = np.unique(pair[late])
-            self._retries[hit] += 1
-            self.failed[hit] |= self._retries[hit] > self._settings.retries
         self.counters["timeouts"] += int(late.sum())
         self.counters["overtaken"] += int((~late).sum())
 

@@ -40,6 +40,7 @@ Sent = Annotated[NDArray[np.void], SENT]
 
 _UNSENT, _FLYING, _ACKNOWLEDGED, _LOST = (int(state) for state in State)
 _DATA = int(Kind.DATA)
+_BACKOFFS = 6
 
 
 @compiled
@@ -209,6 +210,7 @@ def expired(
     now_s: float,
     timeout_s: float,
     overtaken_s: float,
+    most_retries: int,
     by_host: Ints,
     first: Ints,
     next_: Ints,
@@ -216,11 +218,19 @@ def expired(
     in_flight: Ints,
     sent: Sent,
     newest_s: Floats,
+    timed_out_s: Floats,
     retries: Ints,
+    failed: Bools,
 ) -> tuple[Ints, Ints, Bools]:
     """Return (n,) flat numbers and queue pairs of packets waited for too long, and which timed out.
 
-    The others have been overtaken: they were sent long before one that has been answered.
+    The others have been overtaken: they were sent long before one that has been answered. Packets
+    sent before a timeout are waited for no longer on its account, nor do they count as another.
+
+    Args:
+        timed_out_s: (queue pairs,) when each last counted a timeout.
+        retries: (queue pairs,) timeouts in a row without progress.
+        failed: (queue pairs,) set where these are more than ``most_retries``.
     """
     most = 0
     for each in by_host:
@@ -231,15 +241,22 @@ def expired(
     for each in by_host:
         if not in_flight[each]:
             continue
-        patience = timeout_s * 2.0 ** min(retries[each], 6)
-        latest = now_s - patience
+        patience = timeout_s * 2.0 ** min(retries[each], _BACKOFFS)
+        patience_before = timeout_s * 2.0 ** min(max(retries[each] - 1, 0), _BACKOFFS)
+        again = False
         begin = first[each]
         for number in range(begin + cumulative[each], begin + next_[each]):
             packet = sent[number]
             if packet.state != _FLYING:
                 continue
-            timed_out = packet.sent_s < latest
+            since = packet.sent_s >= timed_out_s[each]
+            timed_out = now_s - packet.sent_s > (patience if since else patience_before)
             if timed_out or packet.sent_s < newest_s[each] - overtaken_s:
                 flat[n], pair[n], late[n] = number, each, timed_out
+                again = again or (timed_out and since)
                 n += 1
+        if again:
+            retries[each] += 1
+            timed_out_s[each] = now_s
+            failed[each] = retries[each] > most_retries
     return flat[:n], pair[:n], late[:n]
