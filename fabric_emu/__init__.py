@@ -2,7 +2,8 @@
 
 Where things are::
 
-    cli.py  errors.py  units.py  interrupts.py
+    cli.py  errors.py  units.py  interrupts.py  processes.py
+    compiled.py  loops over packets as machine code
     commands/    one file per command of the command line
     experiment.py, jobs.py
                  one scheme of a scenario, run for real; the two kinds of workload
@@ -16,7 +17,7 @@ Where things are::
                  and what they did to the routes, lease, doctor
     switch/      the BPF programs of every port, their loader, the port table, GLB's adverts
     nic/         packet rings, workers, frames
-    nic/transport/   RC, MRC and Ultra Ethernet as column machines; nic/congestion, nic/entropy
+    nic/transport/   RC, MRC and Ultra Ethernet, packet after packet; nic/congestion, nic/entropy
     measure/     reordering, link loads and paths, delay, completion, the fidelity verdict
     results/     the run folder, reading it back, tables, the report and its plots, exports, gallery
     live/, capture/  a run as it goes, as bars or as a page; frames into pcapng files
