@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from fabric_emu.compiled import compiled
 from fabric_emu.nic.transport.packets import Packets
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.wire.rocev2 import Envelope
 from fabric_emu.wire.udp import UdpColumns
+
+if TYPE_CHECKING:
+    from fabric_emu.wire.rocev2 import Envelope
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -69,24 +72,10 @@ class Frames:
         return frames
 
 
-class FrameFormat(Protocol):
-    """Encodes packets to frames and decodes what arrived.
+class Reader(Protocol):
+    """Makes packets of received frames."""
 
-    Attributes:
-        length: bytes of a full data frame.
-        header_length: bytes of it written anew for each packet.
-        payload: what lies between them and the last four bytes of a full frame; of shorter ones
-            the beginning of it.
-    """
-
-    length: int
-    header_length: int
-    payload: Bytes
-
-    def encode(self, packets: Packets, now_ns: int) -> Frames:
-        """Return the frames of packets, in their order."""
-
-    def received(
+    def read(
         self, headers: Bytes, lengths: Lengths, trimmed_dscp: int, last_hop_dscp: int
     ) -> Packets:
         """Return the packets of received frames; frames of no queue pair of the run are left out.
@@ -97,8 +86,33 @@ class FrameFormat(Protocol):
             trimmed_dscp, last_hop_dscp: what switches set on frames they trim.
         """
 
-    def columns(self, headers: Bytes, lengths: NDArray[np.integer]) -> UdpColumns:
-        """Return the header fields of received frames."""
+
+class Writer(Protocol):
+    """Makes frames of packets to send."""
+
+    def write(self, packets: Packets, now_ns: int) -> Frames:
+        """Return the frames of packets, in their order."""
+
+
+@dataclass(frozen=True)
+class FrameFormat:
+    """How the packets of a worker look on the wire.
+
+    Attributes:
+        length: bytes of a full data frame.
+        header_length: bytes of it written anew for each packet.
+        payload: what lies between them and the last four bytes of a full frame; of shorter ones
+            the beginning of it.
+        reader, writer: from frames to packets and back.
+        columns: returns the header fields of received frames, given their headers and lengths.
+    """
+
+    length: int
+    header_length: int
+    payload: Bytes
+    reader: Reader
+    writer: Writer
+    columns: Callable[[Bytes, NDArray[np.integer]], UdpColumns]
 
 
 PartOf = NDArray[np.int32]

@@ -20,11 +20,12 @@ from fabric_emu.model.queueing import CONTROL_DSCP, Trimming
 from fabric_emu.model.scale import base_rtt_s
 from fabric_emu.model.topology import Node, mac_address
 from fabric_emu.net.fabric import Fabric
-from fabric_emu.nic.frames import Ends, RoceFrames
+from fabric_emu.nic.formats import Ends, FrameFormat
 from fabric_emu.nic.messenger import MessagePlan
+from fabric_emu.nic.roce_frames import roce_frames
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.nic.uet_frames import UetFrames
+from fabric_emu.nic.uet_frames import uet_frames
 from fabric_emu.nic.worker import Port
 from fabric_emu.predict.entropy import ALL_PORTS, spread_evenly
 from fabric_emu.predict.placement import Packets, Placement
@@ -111,12 +112,12 @@ class MessagePlanner:
             )
         return plans
 
-    def _frames(self, rows: NDArray[np.int64], kind: str) -> RoceFrames | UetFrames:
+    def _frames(self, rows: NDArray[np.int64], kind: str) -> FrameFormat:
         planes = range(self._fabric.topology.planes)
         ends = [self._ends(int(row), plane) for row in rows for plane in planes]
         if kind == "uet":
-            return UetFrames(self.space, rows, ends, PAYLOAD_BYTE)
-        return RoceFrames(self.space, rows, ends, kind == "mrc", PAYLOAD_BYTE)
+            return uet_frames(self.space, rows, ends, PAYLOAD_BYTE)
+        return roce_frames(self.space, rows, ends, kind == "mrc", PAYLOAD_BYTE)
 
     def _host(self, number: int) -> Node:
         return self._fabric.topology.hosts[number]

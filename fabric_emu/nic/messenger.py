@@ -163,7 +163,7 @@ class Messenger:
             self._received.append(whole)
             if self._order:
                 self._order.take(whole)
-            packets = plan.frames.received(
+            packets = plan.frames.reader.read(
                 whole.headers, whole.lengths, plan.trimmed_dscp, plan.last_hop_dscp
             )
             transport.receive(packets, now)
@@ -186,7 +186,7 @@ class Messenger:
             rows,
             place,
         )
-        built = plan.frames.encode(Packets(rows[:n]), time.time_ns())
+        built = plan.frames.writer.write(Packets(rows[:n]), time.time_ns())
         self._transmit.put(place[:n], built.rows, built.lengths, built.tails)
         self.report.last_send_s = now
 

@@ -24,7 +24,7 @@ from fabric_emu.wire.layout import (
     Opcode,
     Syndrome,
 )
-from fabric_emu.wire.mrc import MrcOpcode, NackCode
+from fabric_emu.wire.mrc_layout import MrcOpcode, NackCode
 from fabric_emu.wire.udp import MINIMUM_WIDTH
 
 # In the order of the bits of ``place_of``.

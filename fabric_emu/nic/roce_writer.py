@@ -20,7 +20,7 @@ from fabric_emu.wire.layout import (
     TIMESTAMP_LENGTH,
     IpLayout,
 )
-from fabric_emu.wire.mrc import NackCode
+from fabric_emu.wire.mrc_layout import NackCode
 from fabric_emu.wire.patch import put, set_length
 from fabric_emu.wire.row_icrc import IcrcTable, fillings, icrc_masks, row_icrc
 

@@ -1,4 +1,4 @@
-"""MRC on the wire: the opcodes of its packets and the headers of its answers.
+"""MRC on the wire: the headers of its answers, for scapy.
 
 Multipath Reliable Connection keeps RoCEv2's BTH and puts a RETH into every write, so that packets
 can be placed in any order.
@@ -12,33 +12,11 @@ our own.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from scapy.contrib.roce import BTH
 from scapy.fields import BitField, ByteField, IntField, LongField, ShortField, XLongField
 from scapy.packet import Packet, bind_layers
 
-from fabric_emu.wire.layout import MRC_PROBE
-
-
-class MrcOpcode(IntEnum):
-    """BTH opcodes of MRC."""
-
-    WRITE_FIRST = 0xC6
-    WRITE_MIDDLE = 0xC7
-    WRITE_LAST = 0xC8
-    WRITE_ONLY = 0xCA
-    PROBE_ACK = 0xD1
-    SACK = 0xDC
-    NACK = 0xDD
-    PROBE = MRC_PROBE
-
-
-class NackCode(IntEnum):
-    """Why a packet has to be sent again; the numbers are those of Ultra Ethernet."""
-
-    TRIMMED = 1
-    TRIMMED_LAST_HOP = 2
+from fabric_emu.wire.mrc_layout import MrcOpcode, NackCode
 
 
 class MrcSack(Packet):

@@ -7,6 +7,7 @@ millisecond to build.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,9 @@ import numpy.typing as npt
 from fabric_emu.compiled import ByteTable, Ints, compiled
 from fabric_emu.wire.layout import IP, IPV4, IPV6
 from fabric_emu.wire.patch import set_length
-from fabric_emu.wire.rocev2 import Envelope
+
+if TYPE_CHECKING:
+    from fabric_emu.wire.rocev2 import Envelope
 
 Bytes = npt.NDArray[np.uint8]
 

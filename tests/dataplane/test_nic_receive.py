@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fabric_emu.switch.ports import PortConstants, PortTable, dscp_bits
 from fabric_emu.wire.icrc import icrc
 from fabric_emu.wire.layout import IPV4, IPV4_FRAGMENT, IPV6, PAYLOAD_BYTE, Opcode, ip_layout
-from fabric_emu.wire.mrc import MrcOpcode
+from fabric_emu.wire.mrc_layout import MrcOpcode
 from fabric_emu.wire.rocev2 import Envelope, acknowledge_frame, cnp_frame, write_frame
 
 pytestmark = pytest.mark.root

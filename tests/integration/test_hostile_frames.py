@@ -21,7 +21,7 @@ from fabric_emu.net import namespaces
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.wire.icrc import icrc
 from fabric_emu.wire.layout import ROCEV2_PORT, Opcode
-from fabric_emu.wire.mrc import MrcOpcode
+from fabric_emu.wire.mrc_layout import MrcOpcode
 from fabric_emu.wire.rocev2 import BTH, Envelope, write_frame
 
 pytestmark = pytest.mark.root

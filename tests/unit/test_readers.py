@@ -9,14 +9,14 @@ import pytest
 
 from fabric_emu.model.queue_pair import QPN_BASE
 from fabric_emu.nic.formats import Ends, FrameFormat
-from fabric_emu.nic.frames import RoceFrames
 from fabric_emu.nic.ring import HEADER_BYTES
+from fabric_emu.nic.roce_frames import roce_frames
 from fabric_emu.nic.transport.packets import DTYPE, Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.nic.uet_frames import UetFrames
+from fabric_emu.nic.uet_frames import uet_frames
 from fabric_emu.wire.decode import HeaderColumns
 from fabric_emu.wire.layout import Opcode
-from fabric_emu.wire.mrc import MrcOpcode
+from fabric_emu.wire.mrc_layout import MrcOpcode
 from fabric_emu.wire.rocev2 import Envelope
 from fabric_emu.wire.uet_decode import UetColumns
 from fabric_emu.wire.uet_layout import ControlType, PdsType
@@ -52,8 +52,8 @@ def made(transport: str, family: int) -> Any:
     ends = [Ends(way(here, there), way(there, here)) for here, there in both]
     rows = np.arange(TOTAL)
     if transport == "uet":
-        return UetFrames(SPACE, rows, ends, FILL)
-    return RoceFrames(SPACE, rows, ends, transport == "mrc", FILL)
+        return uet_frames(SPACE, rows, ends, FILL)
+    return roce_frames(SPACE, rows, ends, transport == "mrc", FILL)
 
 
 def sent(frames: FrameFormat, kinds: tuple[Kind, ...], draw: np.random.Generator) -> list[bytes]:
@@ -74,7 +74,7 @@ def sent(frames: FrameFormat, kinds: tuple[Kind, ...], draw: np.random.Generator
             for name in ("echo_marked", "last_hop", "retransmission")
         },
     )
-    built = frames.encode(packets, 1)
+    built = frames.writer.write(packets, 1)
     return built.assemble(frames.payload)
 
 
@@ -243,7 +243,7 @@ def test_packets_are_what_the_columns_of_their_frames_say(transport: str, family
     kept = [row for row in rows if row is not None]
     assert all(row is not None for row in rows[: len(whole)])
     assert len(whole) + 100 < len(kept) < len(wire) - 100
-    got = frames.received(headers, lengths, TRIMMED, LAST_HOP).rows
+    got = frames.reader.read(headers, lengths, TRIMMED, LAST_HOP).rows
     assert len(got) == len(kept)
     for name in DTYPE.names or ():
         if name != "padding":
@@ -254,4 +254,4 @@ def test_packets_are_what_the_columns_of_their_frames_say(transport: str, family
 def test_rows_that_could_be_read_beyond_are_refused(transport: str) -> None:
     rows, lengths = np.zeros((1, HEADER_BYTES - 1), np.uint8), np.array([98], np.uint32)
     with pytest.raises(ValueError, match="too short"):
-        made(transport, 4).received(rows, lengths, TRIMMED, LAST_HOP)
+        made(transport, 4).reader.read(rows, lengths, TRIMMED, LAST_HOP)

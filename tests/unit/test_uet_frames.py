@@ -16,10 +16,10 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
 from fabric_emu.model.queue_pair import QPN_BASE
-from fabric_emu.nic.formats import Ends
+from fabric_emu.nic.formats import Ends, FrameFormat
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.nic.uet_frames import MOST_PACKETS, MOST_QUEUE_PAIRS, UetFrames
+from fabric_emu.nic.uet_frames import MOST_PACKETS, MOST_QUEUE_PAIRS, uet_frames
 from fabric_emu.wire.replicate import set_lengths
 from fabric_emu.wire.rocev2 import Envelope
 from fabric_emu.wire.uet import (
@@ -79,9 +79,9 @@ def ends(row: int, family: int) -> Ends:
 
 
 @cache
-def made(family: int) -> UetFrames:
+def made(family: int) -> FrameFormat:
     rows = np.arange(SPACE.queue_pairs)
-    return UetFrames(SPACE, rows, [ends(int(row), family) for row in rows], FILL)
+    return uet_frames(SPACE, rows, [ends(int(row), family) for row in rows], FILL)
 
 
 @st.composite
@@ -113,19 +113,19 @@ def sent(draw: st.DrawFn) -> Packets:
 families = st.sampled_from([4, 6])
 
 
-def on_the_wire(frames: UetFrames, packets: Packets) -> list[bytes]:
-    return frames.encode(packets, NOW_NS).assemble(frames.payload)
+def on_the_wire(frames: FrameFormat, packets: Packets) -> list[bytes]:
+    return frames.writer.write(packets, NOW_NS).assemble(frames.payload)
 
 
-def received(frames: UetFrames, wire: list[bytes]) -> Packets:
+def received(frames: FrameFormat, wire: list[bytes]) -> Packets:
     headers = np.full((len(wire), 98), 0xEE, np.uint8)
     for row, frame in zip(headers, wire, strict=True):
         row[: len(frame)] = np.frombuffer(frame[:98], np.uint8)
     lengths = np.array([len(frame) for frame in wire], np.uint32)
-    return frames.received(headers, lengths, TRIMMED, LAST_HOP)
+    return frames.reader.read(headers, lengths, TRIMMED, LAST_HOP)
 
 
-def some(frames: UetFrames, kind: Kind, pair: int = 0, psn: int = 0, **columns: Any) -> bytes:
+def some(frames: FrameFormat, kind: Kind, pair: int = 0, psn: int = 0, **columns: Any) -> bytes:
     packets = Packets.of(kind, np.array([pair]), psn=psn, **columns)
     return on_the_wire(frames, packets)[0]
 
@@ -234,7 +234,7 @@ def test_path_stamps_and_marks_of_the_way_change_nothing_else(
     headers = np.array([list(bytes(frame).ljust(98, b"\0")[:98]) for frame in wire], np.uint8)
     lengths = np.array([len(frame) for frame in wire], np.uint32)
     assert frames.columns(headers, lengths).path_stamp.tolist() == [stamp] * len(wire)
-    after = frames.received(headers, lengths, TRIMMED, LAST_HOP)
+    after = frames.reader.read(headers, lengths, TRIMMED, LAST_HOP)
     assert after.marked.all()
     after.marked[:] = False
     assert after.rows.tobytes() == before.rows.tobytes()
@@ -339,7 +339,7 @@ def test_bitmaps_lose_what_lies_behind_the_last_packet() -> None:
 
 def test_an_answered_number_too_far_away_is_replaced_by_one_that_has_arrived() -> None:
     many = PacketSpace.of(np.array([0]), np.array([1]), np.array([70_000 * 16]), 16)
-    frames = UetFrames(many, np.array([0]), [ends(0, 4)], FILL)
+    frames = uet_frames(many, np.array([0]), [ends(0, 4)], FILL)
     first_missing, answered = np.array([40_000, 40_000, 40_000, 0]), [40_000, 0, 39_999, 1]
     packets = Packets.of(Kind.SACK, np.zeros(4, np.int64), psn=first_missing, echo_psn=answered)
     # 40,000 from the last in order: out of reach of 16 signed bits.
@@ -352,7 +352,7 @@ def test_an_answered_number_too_far_away_is_replaced_by_one_that_has_arrived() -
 
 
 def test_a_worker_encodes_only_its_own_queue_pairs() -> None:
-    few = UetFrames(SPACE, np.array([1, 4]), [ends(1, 4), ends(4, 4)], FILL)
+    few = uet_frames(SPACE, np.array([1, 4]), [ends(1, 4), ends(4, 4)], FILL)
     packets = Packets.of(np.array([0, 3, 0]), np.array([4, 1, 1]), psn=0, entropy=7)
     assert on_the_wire(few, packets) == on_the_wire(made(4), packets)
 
@@ -360,13 +360,13 @@ def test_a_worker_encodes_only_its_own_queue_pairs() -> None:
 def test_limits_are_named() -> None:
     rows, of_one = np.array([0]), [ends(0, 4)]
     most = np.zeros(MOST_QUEUE_PAIRS + 1, np.int64)
-    assert UetFrames(replace(SPACE, first=most), rows, of_one, FILL).length == 34 + 36 + PAYLOAD
+    assert uet_frames(replace(SPACE, first=most), rows, of_one, FILL).length == 34 + 36 + PAYLOAD
     with pytest.raises(ValueError, match="32513 queue pairs; 32512 are the most"):
-        UetFrames(replace(SPACE, first=np.append(most, 0)), rows, of_one, FILL)
+        uet_frames(replace(SPACE, first=np.append(most, 0)), rows, of_one, FILL)
     with pytest.raises(ValueError, match="8388608 packets at most"):
-        UetFrames(replace(SPACE, first=np.array([0, MOST_PACKETS + 1])), rows, of_one, FILL)
+        uet_frames(replace(SPACE, first=np.array([0, MOST_PACKETS + 1])), rows, of_one, FILL)
     with pytest.raises(ValueError, match="11 bytes are too short"):
-        UetFrames(replace(SPACE, payload=11), rows, of_one, FILL)
+        uet_frames(replace(SPACE, payload=11), rows, of_one, FILL)
 
 
 def test_packets_that_have_no_frames_are_refused() -> None:
@@ -378,7 +378,7 @@ def test_no_packets_make_no_frames() -> None:
     frames = made(6)
     assert on_the_wire(frames, Packets.none()) == []
     empty = np.empty((0, 98), np.uint8)
-    assert len(frames.received(empty, np.empty(0, np.uint32), TRIMMED, LAST_HOP)) == 0
+    assert len(frames.reader.read(empty, np.empty(0, np.uint32), TRIMMED, LAST_HOP)) == 0
 
 
 @BOTH

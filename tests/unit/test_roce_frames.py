@@ -21,11 +21,13 @@ from scapy.packet import Packet
 from scapy.utils import wrpcap
 
 from fabric_emu.model.queue_pair import QPN_BASE
-from fabric_emu.nic.frames import Ends, RoceFrames
+from fabric_emu.nic.formats import Ends, FrameFormat
+from fabric_emu.nic.roce_frames import roce_frames
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.space import PacketSpace
 from fabric_emu.wire.icrc import icrc
-from fabric_emu.wire.mrc import MrcNack, MrcOpcode, MrcProbe, MrcSack
+from fabric_emu.wire.mrc import MrcNack, MrcProbe, MrcSack
+from fabric_emu.wire.mrc_layout import MrcOpcode
 from fabric_emu.wire.replicate import set_lengths
 from fabric_emu.wire.rocev2 import AETH, BTH, RETH, CNPPadding, Envelope, Opcode
 
@@ -72,9 +74,9 @@ def ends(row: int, family: int) -> Ends:
 
 
 @cache
-def made(family: int, mrc: bool) -> RoceFrames:
+def made(family: int, mrc: bool) -> FrameFormat:
     rows = np.arange(SPACE.queue_pairs)
-    return RoceFrames(SPACE, rows, [ends(int(row), family) for row in rows], mrc, FILL)
+    return roce_frames(SPACE, rows, [ends(int(row), family) for row in rows], mrc, FILL)
 
 
 @st.composite
@@ -106,26 +108,26 @@ def sent(draw: st.DrawFn, kinds: tuple[Kind, ...]) -> Packets:
     return Packets.of(columns.pop("kind"), columns.pop("queue_pair"), **columns)
 
 
-def either(family: int, mrc: bool) -> st.SearchStrategy[tuple[RoceFrames, Packets]]:
+def either(family: int, mrc: bool) -> st.SearchStrategy[tuple[FrameFormat, Packets]]:
     return st.tuples(st.just(made(family, mrc)), sent(MRC_KINDS if mrc else RC_KINDS))
 
 
 anything = st.one_of([either(family, mrc) for family in (4, 6) for mrc in (False, True)])
 
 
-def on_the_wire(frames: RoceFrames, packets: Packets) -> list[bytes]:
-    return frames.encode(packets, NOW_NS).assemble(frames.payload)
+def on_the_wire(frames: FrameFormat, packets: Packets) -> list[bytes]:
+    return frames.writer.write(packets, NOW_NS).assemble(frames.payload)
 
 
-def received(frames: RoceFrames, wire: list[bytes]) -> Packets:
+def received(frames: FrameFormat, wire: list[bytes]) -> Packets:
     headers = np.full((len(wire), 98), 0xEE, np.uint8)
     for row, frame in zip(headers, wire, strict=True):
         row[: len(frame)] = np.frombuffer(frame[:98], np.uint8)
     lengths = np.array([len(frame) for frame in wire], np.uint32)
-    return frames.received(headers, lengths, TRIMMED, LAST_HOP)
+    return frames.reader.read(headers, lengths, TRIMMED, LAST_HOP)
 
 
-def some(frames: RoceFrames, kind: Kind, pair: int = 0, psn: int = 0, **columns: Any) -> bytes:
+def some(frames: FrameFormat, kind: Kind, pair: int = 0, psn: int = 0, **columns: Any) -> bytes:
     packets = Packets.of(kind, np.array([pair]), psn=psn, **columns)
     return on_the_wire(frames, packets)[0]
 
@@ -143,7 +145,7 @@ def trimmed(frame: bytes, size: int, dscp: int) -> bytes:
 
 @settings(max_examples=150, deadline=None)
 @given(anything)
-def test_what_is_sent_is_received(case: tuple[RoceFrames, Packets]) -> None:
+def test_what_is_sent_is_received(case: tuple[FrameFormat, Packets]) -> None:
     frames, packets = case
     got = received(frames, on_the_wire(frames, packets))
     assert got.kind.tolist() == packets.kind.tolist()
@@ -160,7 +162,7 @@ def test_what_is_sent_is_received(case: tuple[RoceFrames, Packets]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(anything)
-def test_every_frame_is_what_scapy_builds(case: tuple[RoceFrames, Packets]) -> None:
+def test_every_frame_is_what_scapy_builds(case: tuple[FrameFormat, Packets]) -> None:
     frames, packets = case
     for frame in on_the_wire(frames, packets):
         assert icrc(frame) == int.from_bytes(frame[-4:], "little")
@@ -286,7 +288,7 @@ def test_what_is_not_of_the_run_is_left_out(family: int, mrc: bool) -> None:
 @settings(max_examples=100, deadline=None)
 @given(case=anything, seed=st.integers(0, 1 << 32))
 def test_garbage_gives_packets_of_the_run_or_none(
-    case: tuple[RoceFrames, Packets], seed: int
+    case: tuple[FrameFormat, Packets], seed: int
 ) -> None:
     frames, packets = case
     rng = np.random.default_rng(seed)
@@ -325,7 +327,7 @@ def test_bitmaps_lose_what_lies_behind_the_last_packet() -> None:
 
 def test_a_worker_encodes_only_its_own_queue_pairs() -> None:
     rows = np.array([1, 4])
-    few = RoceFrames(SPACE, rows, [ends(1, 4), ends(4, 4)], True, FILL)
+    few = roce_frames(SPACE, rows, [ends(1, 4), ends(4, 4)], True, FILL)
     packets = Packets.of(np.array([0, 3, 0]), np.array([4, 1, 1]), psn=0, entropy=7)
     assert on_the_wire(few, packets) == on_the_wire(made(4, True), packets)
 
@@ -333,11 +335,11 @@ def test_a_worker_encodes_only_its_own_queue_pairs() -> None:
 def test_limits_are_named() -> None:
     rows, of_one = np.array([0]), [ends(0, 4)]
     with pytest.raises(ValueError, match="2\\^24"):
-        RoceFrames(replace(SPACE, first=np.array([0, (1 << 24) + 1])), rows, of_one, True, FILL)
+        roce_frames(replace(SPACE, first=np.array([0, (1 << 24) + 1])), rows, of_one, True, FILL)
     # A CNP has 16 bytes more than a SEND's headers.
     small = PacketSpace.of(np.array([0]), np.array([1]), np.array([30]), 12)
     with pytest.raises(ValueError, match="12 bytes are too short"):
-        RoceFrames(small, rows, of_one, False, FILL)
+        roce_frames(small, rows, of_one, False, FILL)
 
 
 def test_packets_that_have_no_frames_are_refused() -> None:
@@ -349,7 +351,7 @@ def test_no_packets_make_no_frames() -> None:
     frames = made(4, False)
     assert on_the_wire(frames, Packets.none()) == []
     empty: npt.NDArray[np.uint8] = np.empty((0, 98), np.uint8)
-    assert len(frames.received(empty, np.empty(0, np.uint32), TRIMMED, LAST_HOP)) == 0
+    assert len(frames.reader.read(empty, np.empty(0, np.uint32), TRIMMED, LAST_HOP)) == 0
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
