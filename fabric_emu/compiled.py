@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import os
 import shutil
 import typing
@@ -52,6 +53,15 @@ def compiled(function: _Function) -> _Function:
     signature = tuple(_type(hint) for hint in hints.values())
     compile_ = numba.njit(signature, cache=_CACHE is not None, error_model="numpy")
     return cast(_Function, compile_(function))
+
+
+def compile_all() -> None:
+    """Compile what has not been yet, so that no run has to wait for it."""
+    for part in ("nic", "wire"):
+        for path in sorted((_PACKAGE / part).rglob("*.py")):
+            if "@compiled" in path.read_text():
+                name = path.relative_to(_PACKAGE.parent).with_suffix("")
+                importlib.import_module(".".join(name.parts))
 
 
 def _type(hint: Any) -> Any:

@@ -22,10 +22,8 @@ from fabric_emu.model.topology import Node, mac_address
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.nic.formats import Ends, FrameFormat
 from fabric_emu.nic.messenger import MessagePlan
-from fabric_emu.nic.roce_frames import roce_frames
 from fabric_emu.nic.transport.recipe import TransportRecipe
 from fabric_emu.nic.transport.space import PacketSpace
-from fabric_emu.nic.uet_frames import uet_frames
 from fabric_emu.nic.worker import Port
 from fabric_emu.predict.entropy import ALL_PORTS, spread_evenly
 from fabric_emu.predict.placement import Packets, Placement
@@ -116,7 +114,11 @@ class MessagePlanner:
         planes = range(self._fabric.topology.planes)
         ends = [self._ends(int(row), plane) for row in rows for plane in planes]
         if kind == "uet":
+            from fabric_emu.nic.uet_frames import uet_frames
+
             return uet_frames(self.space, rows, ends, PAYLOAD_BYTE)
+        from fabric_emu.nic.roce_frames import roce_frames
+
         return roce_frames(self.space, rows, ends, kind == "mrc", PAYLOAD_BYTE)
 
     def _host(self, number: int) -> Node:

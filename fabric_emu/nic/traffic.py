@@ -13,7 +13,9 @@ from fabric_emu.errors import FabricError, RunFailed
 from fabric_emu.nic.worker import Plan, Report
 from fabric_emu.processes import WATCH_PRIORITY, Child
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+"""A new version's first worker compiles its transport before it opens its rings."""
+
 REPORT_TIMEOUT_S = 120.0
 
 _LEAD_NS = 20_000_000

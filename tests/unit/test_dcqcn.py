@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_emu.nic.congestion import (
-    CnpGate,
-    Dcqcn,
-    DcqcnSettings,
-    Pacer,
-)
+from fabric_emu.nic.congestion.dcqcn import CnpGate, Dcqcn, DcqcnSettings
+from fabric_emu.nic.congestion.pacer import Pacer
 
 LINE = 50e6
 SCALE = 8000  # 400 Gbit/s at 50 Mbit/s

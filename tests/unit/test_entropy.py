@@ -7,16 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_emu.nic.entropy import (
-    EntropyPolicy,
-    EvSet,
-    EvState,
-    Oblivious,
-    PortTable,
-    RandomEntropy,
-    Reps,
-)
 from fabric_emu.nic.entropy.draws import draw
+from fabric_emu.nic.entropy.ev_moves import EvState
+from fabric_emu.nic.entropy.ev_set import EvSet
+from fabric_emu.nic.entropy.oblivious import Oblivious, RandomEntropy
+from fabric_emu.nic.entropy.policy import EntropyPolicy, PortTable
+from fabric_emu.nic.entropy.reps import Reps
 
 PORTS = np.arange(0xC000, 0xC000 + 256, dtype=np.uint16)
 UNUSED = (EvState.ASSUMED_BAD, EvState.DENIED)

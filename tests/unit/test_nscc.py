@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_emu.nic.congestion import (
-    Nscc,
-    NsccSettings,
-)
+from fabric_emu.nic.congestion.nscc import Nscc
+from fabric_emu.nic.congestion.nscc_settings import NsccSettings
 
 LINE = 50e6
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_emu.nic.congestion import (
-    CreditAccount,
-    CreditScheduler,
-)
+from fabric_emu.nic.congestion.rccc import CreditScheduler
+from fabric_emu.nic.congestion.rccc_account import CreditAccount
 
 LINE = 50e6
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
-from fabric_emu.nic.congestion import CnpGate, Dcqcn, Pacer
+from fabric_emu.nic.congestion.dcqcn import CnpGate, Dcqcn
+from fabric_emu.nic.congestion.pacer import Pacer
 from fabric_emu.nic.transport import rc_loops as loops
 from fabric_emu.nic.transport.base import Ints, Transport
 from fabric_emu.nic.transport.packets import DTYPE, Kind, Packets

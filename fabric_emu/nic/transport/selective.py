@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_emu.model.messages import MessageGraph
-from fabric_emu.nic.entropy import EntropyPolicy
+from fabric_emu.nic.entropy.policy import EntropyPolicy
 from fabric_emu.nic.transport import selective_sender as sender
 from fabric_emu.nic.transport.base import Ints, Transport
 from fabric_emu.nic.transport.packets import DTYPE, Kind, Packets

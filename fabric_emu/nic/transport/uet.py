@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from fabric_emu.compiled import Ints
 from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT
-from fabric_emu.nic.congestion import CreditScheduler
-from fabric_emu.nic.entropy import EntropyPolicy
+from fabric_emu.nic.congestion.rccc import CreditScheduler
+from fabric_emu.nic.entropy.policy import EntropyPolicy
 from fabric_emu.nic.transport.packets import Kind, Packets
 from fabric_emu.nic.transport.selective import CongestionControl, Selective, SelectiveSettings
 from fabric_emu.nic.transport.space import PacketSpace

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from fabric_emu.compiled import Bools, Floats, Ints, compiled
-from fabric_emu.nic.congestion import CreditAccount, Nscc
-from fabric_emu.nic.congestion.rccc_account import Accounts, left, renew, targets, top_up
+from fabric_emu.nic.congestion.nscc import Nscc
+from fabric_emu.nic.congestion.rccc_account import (
+    Accounts,
+    CreditAccount,
+    left,
+    renew,
+    targets,
+    top_up,
+)
 
 
 class WindowControl:
