@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import fabric_emu
 from fabric_emu.errors import RunFailed, WaitTimeout
@@ -30,13 +30,24 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GOODBYE_S = 2.0
 
 
+class Process(Protocol):
+    """What is left of a process for those who started it; as ``subprocess.Popen``."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its status, or raise ``subprocess.TimeoutExpired``."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
 class Child:
-    """A Python module that runs as a process of its own, and the connection to it.
+    """A process of ours, and the connection to it.
 
     Args:
-        module: to run, whose ``__main__`` calls ``connect``.
-        plan: what it is told first; pickled.
-        fds: file descriptors that it inherits, under their numbers.
+        process: it.
+        connection: to it.
         name: what errors call it, before its process number.
 
     Attributes:
@@ -44,14 +55,29 @@ class Child:
         connection: to it.
     """
 
-    def __init__(
-        self, module: str, plan: object, fds: Sequence[int] = (), name: str = "process"
-    ) -> None:
+    def __init__(self, process: Process, connection: Connection, name: str) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.connection = connection
+        self.name = f"{name} {self.pid}"
+
+    @classmethod
+    def spawn(
+        cls, module: str, plan: object, fds: Sequence[int] = (), name: str = "process"
+    ) -> Self:
+        """Run a Python module as a process of its own.
+
+        Args:
+            module: its ``__main__`` calls ``connect``.
+            plan: what it is told first; pickled.
+            fds: file descriptors that it inherits, under their numbers.
+            name: see above.
+        """
         ours, theirs = socket.socketpair()
         root = str(Path(fabric_emu.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno(), *fds],
                 stdin=subprocess.DEVNULL,
@@ -59,10 +85,17 @@ class Child:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
                 | dict.fromkeys(_ONE_THREAD, "1"),
             )
-        self.pid = self._process.pid
-        self.connection = Connection(ours.detach())
-        self.name = f"{name} {self.pid}"
-        self.tell(plan)
+        child = cls(process, Connection(ours.detach()), name)
+        child.tell(plan)
+        return child
+
+    def alive(self) -> bool:
+        """Tell whether it runs."""
+        try:
+            self._process.wait(0)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def tell(self, message: object) -> None:
         """Send it a message; one that is gone hears nothing, which ``ask`` then finds out."""
@@ -110,16 +143,25 @@ class Child:
 
 
 def connect(death_signal: signal.Signals = signal.SIGKILL) -> Connection:
-    """Return a child's connection to its parent, with whose death it gets a signal.
+    """Return a spawned child's connection to its parent, with whose death it gets a signal.
 
     Raises:
         SystemExit: the parent has gone already.
     """
     fd, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with(parent, death_signal)
+    return Connection(fd)
+
+
+def die_with(parent: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
+    """Get a signal when the parent dies.
+
+    Raises:
+        SystemExit: it has gone already.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death_signal)
     if os.getppid() != parent:
         raise SystemExit(0)
-    return Connection(fd)
 
 
 def _processor_ticks(pid: int) -> int:

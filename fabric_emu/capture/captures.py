@@ -79,7 +79,7 @@ class Captures:
             Recording(opened[name].fileno(), tuple(_tap(fabric, end) for end in ends), frame_bytes)
             for name, ends in self._ends.items()
         ]
-        child = Child("fabric_emu.capture", recordings, [one.fd for one in recordings])
+        child = Child.spawn("fabric_emu.capture", recordings, [one.fd for one in recordings])
         try:
             fabric.lease.add_process(child.pid)
             _answer(child, "the capture to open its rings")

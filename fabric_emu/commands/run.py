@@ -27,6 +27,7 @@ from fabric_emu.commands.scenarios import (
 from fabric_emu.commands.terminal import Terminal, stops_as, terminal
 from fabric_emu.commands.watch import Watch
 from fabric_emu.errors import FabricError, HostUnfit, ScenarioError
+from fabric_emu.nursery import nursery
 from fabric_emu.units import parse_duration
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def run(
     watch = Watch(described, all_seeds, out, live=live, live_web=live_web, pcap=pcap)
     click.get_current_context().call_on_close(watch.close)
     need_root()
-    # Only now: what runs a fabric takes long to import.
+    # Only now: what runs a fabric takes long to import, and so does what workers need, beside it.
+    nursery()
     from fabric_emu.experiment import machine, run_scheme
     from fabric_emu.results.run import RunResult
 

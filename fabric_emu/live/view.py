@@ -64,7 +64,7 @@ class LiveView:
                 fds.append(self._listener.fileno())
             listener_fd = self._listener.fileno() if self._listener else None
             plan = ViewPlan(self._layout, self._shared.fd, self._terminal, listener_fd)
-            self._child = Child("fabric_emu.live", plan, fds)
+            self._child = Child.spawn("fabric_emu.live", plan, fds)
             stack.callback(self._child.close)
             self.pid = self._child.pid
             self._child.hear("the live view to start")

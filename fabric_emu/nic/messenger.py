@@ -138,7 +138,7 @@ class Messenger:
         while True:
             now = (time.monotonic_ns() - start_ns) * 1e-9
             if now >= 0:
-                self._round(now)
+                self._round(start_ns)
                 if self._order:
                     self._order.advance(now)
             rounds += 1
@@ -156,9 +156,12 @@ class Messenger:
                 time.sleep(max(tick - took, took * _REST_SHARE, LEAST_REST_S))
         report.wall_s = (time.monotonic_ns() - start_ns) * 1e-9
 
-    def _round(self, now: float) -> None:
+    def _round(self, start_ns: int) -> None:
         plan, transport = self._plan, self._transport
-        if (arrived := self._receive.take()) is not None:
+        arrived = self._receive.take()
+        # Not before: what is taken must not have arrived before it was sent.
+        now = (time.monotonic_ns() - start_ns) * 1e-9
+        if arrived is not None:
             whole = arrived[1]
             self._received.append(whole)
             if self._order:

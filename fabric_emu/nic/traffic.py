@@ -6,16 +6,16 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from fabric_emu.errors import FabricError, RunFailed
 from fabric_emu.nic.worker import Plan, Report
+from fabric_emu.nursery import nursery
 from fabric_emu.processes import WATCH_PRIORITY, Child
 
-START_TIMEOUT_S = 120.0
-"""A new version's first worker compiles its transport before it opens its rings."""
-
+START_TIMEOUT_S = 30.0
 REPORT_TIMEOUT_S = 120.0
 
 _LEAD_NS = 20_000_000
@@ -40,7 +40,7 @@ class Traffic:
     def __enter__(self) -> Self:
         try:
             for plan in self._plans:
-                self._spawn(plan)
+                self._make(plan)
             for worker in self._workers:
                 _answer(worker, START_TIMEOUT_S, "a worker to open its rings")
         except BaseException:
@@ -51,14 +51,22 @@ class Traffic:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def _spawn(self, plan: Plan) -> None:
-        inherited = [plan.order.fd] if plan.order else []
-        if plan.receive_program is not None:
-            inherited.append(plan.receive_program)
-        worker = Child("fabric_emu.nic", plan, inherited, "worker")
+    def _make(self, plan: Plan) -> None:
+        order, program = plan.order, plan.receive_program
+        fds = [order.fd] if order else []
+        fds += [] if program is None else [program]
+        worker, numbers = nursery().fork(fds)
         self._stack.callback(worker.close)
         self._started(worker.pid)
         self._workers.append(worker)
+        known = dict(zip(fds, numbers, strict=True))
+        worker.tell(
+            replace(
+                plan,
+                order=order and replace(order, fd=known[order.fd]),
+                receive_program=None if program is None else known[program],
+            )
+        )
 
     def start(self) -> None:
         """Let every worker start at the same moment, a little from now."""

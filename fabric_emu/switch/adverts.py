@@ -103,7 +103,7 @@ class AdvertSender:
     """
 
     def __init__(self, plan: AdvertPlan, started: Callable[[int], None]) -> None:
-        self._process = Child(
+        self._process = Child.spawn(
             "fabric_emu.switch.glb", plan, plan.map_fds, "the sender of adverts, process"
         )
         self.pid = self._process.pid

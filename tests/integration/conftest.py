@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from fabric_emu.nursery import nursery
+
 LEASES, NAMESPACES = Path("/run/fabric-emu"), Path("/run/netns")
 Waiting = Callable[..., None]
 
@@ -44,7 +46,8 @@ class Traces:
                 foreign |= claimed
         names = {path.name for path in NAMESPACES.glob("fe*")} - foreign
         own = {name for name in names if not _of_another(name, family)}
-        descendants = frozenset(family - {os.getpid()})
+        # The nursery of workers stays as long as the process that started it.
+        descendants = frozenset(family - {os.getpid(), nursery().pid})
         return cls(frozenset(own), frozenset(leases), descendants, frozenset(_programs()))
 
     def since(self, before: Traces) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fabric_emu.model.scenario import Scenario
 from fabric_emu.net import links, namespaces
 from fabric_emu.net.fabric import Fabric
 from fabric_emu.nic.traffic import Traffic
+from fabric_emu.nursery import nursery
 from fabric_emu.results.run import RunResult
 
 pytestmark = pytest.mark.root
@@ -78,6 +79,16 @@ def worker(fabric: list[Fabric]) -> int:
 def test_a_worker_is_killed(scenario: Scenario, fabric: list[Fabric], stage: str) -> None:
     with pytest.raises(RunFailed, match=r"worker \d+ died \(signal 9\) while awaiting"):
         run_with(scenario, stage, lambda: os.kill(worker(fabric), signal.SIGKILL))
+
+
+@pytest.mark.parametrize("stage", ["start", "send", "drain"])
+def test_the_nursery_of_workers_is_killed(scenario: Scenario, stage: str) -> None:
+    """Its workers end with it; the next run has another."""
+    old = nursery().pid
+    with pytest.raises(RunFailed, match=r"\d+ died \(signal 9\) while awaiting"):
+        run_with(scenario, stage, lambda: os.kill(old, signal.SIGKILL))
+    run_with(scenario, "send", lambda: None)
+    assert nursery().pid != old
 
 
 def test_the_sender_of_adverts_is_killed(fabric: list[Fabric]) -> None:
@@ -189,7 +200,7 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
 STAGES = [
     (namespaces, "create"),
     (links, "make"),
-    (Traffic, "_spawn"),
+    (Traffic, "_make"),
     (Traffic, "start"),
     (experiment, "_drain"),
     (Traffic, "stop"),
