@@ -2,7 +2,9 @@
 
 Where things are::
 
-    cli.py  errors.py  units.py  interrupts.py  processes.py
+    cli.py  errors.py  units.py  interrupts.py
+    processes.py, nursery.py
+                 processes beside the emulation; the one that NIC workers are forked from
     compiled.py  loops over packets as machine code
     commands/    one file per command of the command line
     experiment.py, jobs.py

@@ -110,7 +110,7 @@ class _Worker:
         while self._status is None:
             try:
                 self._status = self._nursery.status_of(self.pid)
-            except RunFailed:
+            except (RunFailed, OSError):
                 self._status = -signal.SIGKILL  # with the nursery
             if self._status is None:
                 if time.monotonic() >= until:

@@ -15,6 +15,7 @@ from fabric_emu.model.messages import MessageGraph
 from fabric_emu.model.queue_pair import FIRST_SOURCE_PORT
 from fabric_emu.nic.formats import FrameFormat
 from fabric_emu.nic.order import OrderCounter, OrderPlan
+from fabric_emu.nic.rehearsal import rehearse_frames, rehearse_transport
 from fabric_emu.nic.ring import Received
 from fabric_emu.nic.rings import ReceiveRings, TransmitRings
 from fabric_emu.nic.transport.packets import Kind, Packets, Rows
@@ -130,6 +131,12 @@ class Messenger:
         self._sent = np.zeros(2 * plan.space.queue_pairs, np.int64)
         self._received: list[Received] = []
         self._order = OrderCounter(plan.order, frames.columns) if plan.order else None
+        rehearse_transport(plan.transport, plan.space.payload)
+        sending = np.flatnonzero(local[plan.space.source])
+        if len(sending):
+            rehearse_frames(frames, int(sending[0]))
+        self._receive.take()
+        self._send(Packets.none(), self._transmit.queued())
 
     def serve(self, start_ns: int, connection: Connection) -> None:
         """Run from ``start_ns`` (CLOCK_MONOTONIC) until told to stop."""
@@ -177,11 +184,16 @@ class Messenger:
         out = transport.transmit(now, room)
         if not len(out):
             return
+        self._send(out, queued)
+        self.report.last_send_s = now
+
+    def _send(self, out: Packets, queued: Ints) -> None:
+        """Hand packets to the NICs' ports, whose queues hold so many frames."""
         rows, place = np.empty_like(out.rows), np.empty(len(out), np.int64)
         n = _by_port(
             out.rows,
-            plan.space.source,
-            plan.space.destination,
+            self._plan.space.source,
+            self._plan.space.destination,
             self._place,
             self._planes,
             self._transmit.slots - queued,
@@ -189,9 +201,8 @@ class Messenger:
             rows,
             place,
         )
-        built = plan.frames.writer.write(Packets(rows[:n]), time.time_ns())
+        built = self._plan.frames.writer.write(Packets(rows[:n]), time.time_ns())
         self._transmit.put(place[:n], built.rows, built.lengths, built.tails)
-        self.report.last_send_s = now
 
     def finish(self) -> MessageReport:
         """Return the report."""
