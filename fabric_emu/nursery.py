@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import recv_handle, send_handle
 
+from fabric_emu import interrupts
 from fabric_emu.errors import RunFailed
 from fabric_emu.processes import Child, connect, die_with
 
@@ -51,10 +52,21 @@ class Nursery:
         self._child = Child.spawn("fabric_emu.nursery", _MODULES, name="the nursery of workers,")
         self.pid = self._child.pid
         self._parent = os.getpid()
+        self._ready = False
 
     def usable(self) -> bool:
         """Tell whether it lives, and is this process's own."""
         return self._parent == os.getpid() and self._child.alive()
+
+    def await_ready(self) -> None:
+        """Wait until it can fork at once.
+
+        Raises:
+            RunFailed: it died.
+        """
+        if not self._ready:
+            self._child.hear("the nursery of workers to get ready", _READY_TIMEOUT_S)
+            self._ready = True
 
     def fork(self, fds: Sequence[int]) -> tuple[Child, list[int]]:
         """Return a new worker, and the numbers that it knows file descriptors by.
@@ -65,11 +77,11 @@ class Nursery:
         Raises:
             RunFailed: the nursery died.
         """
+        self.await_ready()
         ours, theirs = Pipe()
         with theirs, self._kept_in_step():
             given = [theirs.fileno(), *fds]
             self._child.tell(len(given))
-            self._child.hear("the nursery of workers to get ready", _READY_TIMEOUT_S)
             for fd in given:
                 send_handle(self._child.connection, fd, self.pid)
             pid, numbers = self._child.hear("a worker to be made")
@@ -83,7 +95,7 @@ class Nursery:
         Raises:
             RunFailed: the nursery died.
         """
-        with self._kept_in_step():
+        with interrupts.held(), self._kept_in_step():
             self._child.tell(-pid)
             status: int | None = self._child.hear("a worker's status")
         return status
@@ -141,13 +153,13 @@ def _serve(connection: Connection) -> None:
     gc.collect()
     gc.freeze()
     nursery_pid = os.getpid()
+    connection.send("ready")
     while True:
         request = connection.recv()
         if request < 0:
             pid, status = os.waitpid(-request, os.WNOHANG)
             connection.send(os.waitstatus_to_exitcode(status) if pid else None)
             continue
-        connection.send("ready")
         fds = [recv_handle(connection) for _ in range(request)]
         pid = os.fork()
         if not pid:

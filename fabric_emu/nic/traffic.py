@@ -10,6 +10,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
+from fabric_emu import interrupts
 from fabric_emu.errors import FabricError, RunFailed
 from fabric_emu.nic.worker import Plan, Report
 from fabric_emu.nursery import nursery
@@ -55,10 +56,12 @@ class Traffic:
         order, program = plan.order, plan.receive_program
         fds = [order.fd] if order else []
         fds += [] if program is None else [program]
-        worker, numbers = nursery().fork(fds)
-        self._stack.callback(worker.close)
-        self._started(worker.pid)
-        self._workers.append(worker)
+        nursery().await_ready()
+        with interrupts.held():
+            worker, numbers = nursery().fork(fds)
+            self._stack.callback(worker.close)
+            self._started(worker.pid)
+            self._workers.append(worker)
         known = dict(zip(fds, numbers, strict=True))
         worker.tell(
             replace(
