@@ -24,6 +24,11 @@ from fabric_emu.nic.transport.windows import CreditControl, WindowControl
 PULL_PACKETS = 4
 """Credit of one grant."""
 
+ANSWER_BYTES = 100
+"""Of an acknowledgement, with its part of a credit packet. The answers to what a host sends take
+room on the link that its receivers' credit fills: without it queues grow there, and are trimmed.
+"""
+
 REPS_FREEZE_TRIPS = 1000
 """Base round trips that REPS stays frozen: 10 ms in uet-htsim, where a trip takes 10 us or so."""
 
@@ -51,6 +56,7 @@ def make_selective(
     # Every other queue pair of the receiver may have its turn first.
     senders = int(np.bincount(space.destination).max())
     turn_s = senders * PULL_PACKETS * frame_bytes * 8 / rate_bps
+    answer_bytes = ANSWER_BYTES / recipe.ack_every
     host = np.where(local[space.destination], space.destination, -1)
     return Credited(
         graph,
@@ -59,7 +65,7 @@ def make_selective(
         settings,
         entropy,
         CreditControl(account, 4 * (turn_s + base_rtt_s)),
-        CreditScheduler(host, rate_bps, frame_bytes, PULL_PACKETS),
+        CreditScheduler(host, rate_bps, frame_bytes + answer_bytes, PULL_PACKETS),
     )
 
 
