@@ -89,8 +89,12 @@ def _cache() -> Path | None:
         for path in sorted(_PACKAGE.glob(pattern)):
             digest.update(path.read_bytes())
     name = f"compiled-{digest.hexdigest()}"
-    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fabric-emu"
-    for place in (_PACKAGE / "__pycache__", own):
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    places = [_PACKAGE / "__pycache__"]
+    # What is kept is run: root takes nothing from the home of another, which sudo may leave it.
+    if os.geteuid() or (cache.is_dir() and not cache.stat().st_uid):
+        places.append(cache / "fabric-emu")
+    for place in places:
         if (place / name).is_dir():
             return place / name
         with contextlib.suppress(OSError):

@@ -344,7 +344,7 @@ def test_knobs_turn_while_packets_flow() -> None:
         send = f"bash -c 'for i in 1 2 3 4 5 6; do echo x > /dev/udp/{other.IP()}/9999; done'"
         host.cmd(send)  # each from a port of its own: six flows
         wait_until(lambda: bool(counters["balanced"][leaf] == 6))
-        # Two of the flows may share a place in the table of flowlets; three and more hardly ever do.
+        # Two of the flows may share a place in the table of flowlets; more hardly ever do.
         chosen = int(counters["flowlets"][leaf])
         assert 4 <= chosen <= 6
         fabric.switches.configs["mode"][leaf] = 6  # in turn

@@ -105,6 +105,7 @@ def test_a_user_who_may_not_write_beside_the_package_keeps_code_in_their_own_cac
     setpriv = shutil.which("setpriv")
     assert setpriv, "setpriv is part of util-linux, which every Debian has"
     own = tmp_path / "cache"
+    own.mkdir()
     (copied / "fabric_emu").chmod(0o555)
     drop = ["--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     assert run_copy(copied, setpriv, *drop, "--", XDG_CACHE_HOME=str(own)) == 21
