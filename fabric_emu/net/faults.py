@@ -145,9 +145,16 @@ class LiveLink:
             # What was on its way into the link when it went down has been lost there since.
             self._write_off(ends)
         with contextlib.ExitStack() as stack:
-            sockets = {}
+            sockets = {
+                node.name: stack.enter_context(fabric.netlink(node.name)) for node, _ in ends
+            }
+            if not up:
+                # What still comes for the link gets as far as its port, and is counted there.
+                fabric.routing(sockets.__getitem__, REPLACE).gateways(link)
+                for sock in sockets.values():
+                    sock.flush()
             for node, port in ends:
-                sock = sockets[node.name] = stack.enter_context(fabric.netlink(node.name))
+                sock = sockets[node.name]
                 if node.role is not Role.HOST:  # whose NIC loses its carrier by that
                     links.set_up(sock, base + port, link.name, up)
                     sock.flush()

@@ -152,7 +152,7 @@ class Routing:
             return
         for here, port in ((link.lower, link.up_port), (link.upper, link.down_port)):
             sock, index = self._socket_of(here.name), self._base + port
-            own, peer = link_local(port), link_local(port ^ 1)
+            own = link_local(port)
             address = encode(
                 ifaddrmsg,
                 RTM_NEWADDR,
@@ -165,6 +165,18 @@ class Routing:
                 flags=_IFA_F_NODAD,
             )
             sock.queue(address, f"address {own}")
+        self.gateways(link)
+
+    def gateways(self, link: Link) -> None:
+        """Queue permanent neighbour entries for what zebra routes over a link between switches.
+
+        zebra makes its own of them, which the kernel forgets as soon as the other end is down.
+        """
+        if not self._bgp or link.lower.role is Role.HOST:
+            return
+        for here, port in ((link.lower, link.up_port), (link.upper, link.down_port)):
+            sock, index = self._socket_of(here.name), self._base + port
+            peer = link_local(port ^ 1)
             for family, gateway in ((socket.AF_INET6, peer), (socket.AF_INET, _ZEBRA_GATEWAY)):
                 neighbour = encode(
                     ndmsg,
