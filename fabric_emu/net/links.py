@@ -20,7 +20,7 @@ from fabric_emu.model.topology import Link, mac_address
 from fabric_emu.net.encoding import encode, pack
 from fabric_emu.net.netlink import CREATE, NLM_F_REQUEST, NetlinkSocket, attributes
 
-_IFF_UP = 1
+_IFF_UP, _IFF_NOARP = 0x1, 0x80
 _IFLA_OPERSTATE, _IF_OPER_UP = 16, 6
 _LINK_HEADERS = 32
 _SIOCETHTOOL = 0x8946
@@ -64,10 +64,14 @@ def make(
 
 
 def set_up(sock: NetlinkSocket, index: int, label: str, up: bool = True) -> None:
-    """Queue the request that sets an interface up, or down."""
-    flags = _IFF_UP if up else 0
+    """Queue the request that sets an interface up, or down.
+
+    Down, it asks nobody for link addresses: packets that still come for it get as far as its port
+    and are counted there. Else some are lost in queues of neighbours that the kernel has forgotten.
+    """
+    flags, change = (_IFF_UP if up else _IFF_NOARP), _IFF_UP | _IFF_NOARP
     request = encode(
-        ifinfmsg, RTM_NEWLINK, NLM_F_REQUEST, (), index=index, flags=flags, change=_IFF_UP
+        ifinfmsg, RTM_NEWLINK, NLM_F_REQUEST, (), index=index, flags=flags, change=change
     )
     sock.queue(request, f"set {label} {'up' if up else 'down'}")
 
