@@ -1,7 +1,7 @@
 """A NIC worker: one process per core that owns the rings of many hosts.
 
-It is started by ``traffic.Traffic`` as ``python -m fabric_emu.nic``, told its plan over a socket
-it inherits, and told when to start and stop. All hosts of a worker are served batch by batch.
+``traffic.Traffic`` has it forked by the nursery, tells it its plan over a socket, and when to
+start and stop. All hosts of a worker are served batch by batch.
 """
 
 from __future__ import annotations
